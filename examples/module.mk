@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# examples/*.c: programs of users, so they see the public header and nothing else.
+
+example-srcs := $(wildcard examples/*.c)
+example-objs := $(call objects,$(example-srcs))
+example-bins := $(patsubst %.c,$(O)/%,$(example-srcs))
+
+$(example-objs): private MODULE_CFLAGS = -Iinclude
+
+$(example-bins): $(O)/%: $(O)/obj/%.o $(O)/.ldflags
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -o $@ $<

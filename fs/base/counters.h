@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * counters: monotonic event counts, one list for .mooncake/metrics and status.json.
+ * Thread safety: all functions (relaxed atomics).
+ */
+#ifndef MCFS_COUNTERS_H
+#define MCFS_COUNTERS_H
+
+#include <stdint.h>
+
+/* X(name, help) - exported as mooncakefs_<name>_total */
+#define COUNTERS(X)                                                                                \
+	X(lookups, "LOOKUP requests")                                                              \
+	X(lookup_misses, "LOOKUP requests answered ENOENT")                                        \
+	X(opens, "OPEN requests of published objects for reading")                                 \
+	X(opens_passthrough, "opens served by kernel passthrough")                                 \
+	X(opens_direct, "opens served by direct_io")                                               \
+	X(creates, "drafts made by CREATE")                                                        \
+	X(redirects, "write opens of published names redirected to a draft (ESTALE)")              \
+	X(reads, "READ requests served by the daemon")                                             \
+	X(read_bytes, "bytes of READ requests served by the daemon")                               \
+	X(writes, "WRITE requests")                                                                \
+	X(write_bytes, "bytes of WRITE requests")                                                  \
+	X(publishes, "objects published")                                                          \
+	X(publish_bytes, "bytes of objects published")                                             \
+	X(publish_replaces, "publishes that replaced an older object")                             \
+	X(publish_failures, "publishes that failed; close() returned the error")                   \
+	X(promises_kept, "fsynced drafts published after their writer or the daemon died")         \
+	X(drafts_poisoned, "drafts thrown away because their writer was killed")                   \
+	X(drafts_copied, "drafts that copied an older object's bytes at the first change")         \
+	X(pid0_calls, "calls from another PID namespace that had to decide without a process id")  \
+	X(unlinks, "names removed by unlink")                                                      \
+	X(evictions, "objects evicted")                                                            \
+	X(evicted_bytes, "bytes of objects evicted")                                               \
+	X(expired, "objects removed because their ttl_s ran out")                                  \
+	X(lost, "objects whose bytes were found missing")                                          \
+	X(space_waits, "writes that waited for space")                                             \
+	X(space_failures, "writes that got ENOSPC")                                                \
+	X(interrupts, "requests interrupted while they waited")                                    \
+	X(fsyncs, "fsync and fdatasync requests")                                                  \
+	X(notify_failures, "kernel notifications that failed")                                     \
+	X(catalog_errors, "catalog operations that failed")
+
+enum counter_id {
+#define X(name, help) COUNTER_##name,
+	COUNTERS(X)
+#undef X
+	N_COUNTERS
+};
+
+void counter_add_id(enum counter_id id, uint64_t n);
+uint64_t counter_get(enum counter_id id);
+const char *counter_name(enum counter_id id);
+const char *counter_help(enum counter_id id);
+
+#define counter_add(name, n) counter_add_id(COUNTER_##name, (uint64_t)(n))
+#define counter_inc(name) counter_add_id(COUNTER_##name, 1)
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fs: one mounted mooncakefs, the struct that everything else hangs on.
+ *
+ * Locks, in the order they are taken; a later one is never held when an earlier one is wanted:
+ *   1. draft->data      rwlock of one draft's bytes (writes share it, publish and resize own it)
+ *   2. names->stripe    mutexes hashed by (parent, name): the logical lock of a name. The catalog is
+ *                       read and written under it; two are taken in address order
+ *   3. fs->lock         all tables in memory: inodes, objects, drafts and their members, policy,
+ *                       handle flags. Held for memory operations only
+ * Leaf locks inside one module (draft->bytes, notifier, flocks, version clock, tiers) come after all.
+ * Kernel notifications are sent by the notifier thread, which holds none of them.
+ */
+#ifndef MCFS_FS_H
+#define MCFS_FS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "mcfs/catalog.h"
+#include "mcfs/tier.h"
+#include "tier/policy.h"
+
+struct fuse_session;
+struct inode_table;
+struct object_table;
+struct draft_table;
+struct flock_table;
+struct notifier;
+struct options;
+struct version_clock;
+
+#define NAME_STRIPES 256
+
+struct fs {
+	const struct options *opt;
+	struct catalog *catalog;
+	struct tier *dram, *ssd;
+	struct version_clock *clock;
+	struct notifier *notifier;
+	struct flock_table *flocks;
+	struct fuse_session *se;
+
+	/* Written once in INIT. */
+	bool passthrough;
+	char passthrough_reason[160]; /* why not, when it is not live */
+
+	pthread_mutex_t name_stripes[NAME_STRIPES];
+
+	pthread_mutex_t lock;         /* guards everything below */
+	pthread_cond_t changed;       /* a draft published or closed; space came free */
+	struct inode_table *inodes;
+	struct object_table *objects;
+	struct draft_table *drafts;
+	struct policy *policy;
+	bool free_on_stop;            /* take the DRAM frames along when the daemon ends */
+
+	int64_t start_ns;             /* CLOCK_MONOTONIC */
+	uint64_t n_adopted;           /* objects found again at start */
+};
+
+/* CLOCK_MONOTONIC and CLOCK_REALTIME in nanoseconds. */
+int64_t now_mono_ns(void);
+int64_t now_real_ns(void);
+
+/* fs->changed waits on CLOCK_MONOTONIC; fs->lock is held. Returns false once deadline_ns passed. */
+bool fs_wait_changed(struct fs *fs, int64_t deadline_ns);
+
+#endif

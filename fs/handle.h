@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * handle: one open file or directory of a client (fuse_file_info.fh). Created by OPEN, CREATE and
+ * OPENDIR, destroyed by RELEASE. Fields are constant unless a lock is named.
+ */
+#ifndef MCFS_HANDLE_H
+#define MCFS_HANDLE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct inode;
+struct object;
+struct draft;
+
+enum handle_kind { HANDLE_OBJECT, HANDLE_DRAFT, HANDLE_DIR, HANDLE_CONTROL };
+
+struct handle {
+	enum handle_kind kind;
+	struct inode *inode;        /* one ref */
+
+	/* HANDLE_OBJECT */
+	struct object *object;
+	int fd;                     /* direct_io only, else -1 */
+	bool is_passthrough, is_direct;
+	pthread_mutex_t map_lock;   /* guards map */
+	void *map;                  /* the frame, mapped at the first large read */
+
+	/* HANDLE_DRAFT */
+	struct draft *draft;
+	struct handle *draft_next;  /* fs->lock */
+	bool is_writable;
+	pid_t opener_tgid;          /* 0: of another PID namespace */
+	bool is_flushed;            /* fs->lock; its opener has closed it once */
+
+	/* HANDLE_DIR */
+	_Atomic unsigned int n_listed; /* names given since the listing began */
+
+	/* HANDLE_CONTROL */
+	char *text;                 /* snapshot taken at open */
+	size_t text_len;
+};
+
+#endif

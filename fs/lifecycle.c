@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lifecycle.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "control/control.h"
+#include "daemonize.h"
+#include "fs.h"
+#include "housekeeper.h"
+#include "inode_table.h"
+#include "notifier.h"
+#include "object/adopt.h"
+#include "object/draft.h"
+#include "object/flock_table.h"
+#include "object/object.h"
+#include "object/version.h"
+#include "options.h"
+#include "session.h"
+
+/* ---- state directory ---- */
+
+static int make_dirs(const char *path)
+{
+	autofree char *copy = xstrdup(path);
+
+	for (char *p = copy + 1; *p; p++)
+		if (*p == '/') {
+			*p = '\0';
+			if (mkdir(copy, 0755) && errno != EEXIST)
+				return -errno;
+			*p = '/';
+		}
+	return mkdir(copy, 0700) && errno != EEXIST ? -errno : 0;
+}
+
+/* Takes the state directory for this process. Returns the lock's fd or -errno (logged). */
+static int lock_state(const struct options *opt)
+{
+	autofree char *path = NULL;
+	char pid[32] = "";
+
+	int rc = make_dirs(opt->state_dir);
+	if (rc) {
+		log_error("state directory %s: %s", opt->state_dir, strerror(-rc));
+		return rc;
+	}
+	if (asprintf(&path, "%s/lock", opt->state_dir) < 0)
+		return -ENOMEM;
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		rc = -errno;
+		log_error("state directory %s: cannot write %s: %s", opt->state_dir, path, strerror(-rc));
+		return rc;
+	}
+	if (flock(fd, LOCK_EX | LOCK_NB)) {
+		ssize_t n = pread(fd, pid, sizeof(pid) - 1, 0);
+		if (n > 0)
+			pid[strcspn(pid, "\n")] = '\0';
+		log_error("state directory %s is in use by another mooncakefs (pid %s)", opt->state_dir,
+			  *pid ? pid : "unknown");
+		close(fd);
+		return -EBUSY;
+	}
+	int len = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+	if (ftruncate(fd, 0) || pwrite(fd, pid, (size_t)len, 0) != len) {
+		rc = errno ? -errno : -EIO;
+		log_error("state directory %s: cannot write %s: %s", opt->state_dir, path, strerror(-rc));
+		close(fd);
+		return rc;
+	}
+	return fd;
+}
+
+/* ---- parts, each with its undoing in fs_destroy ---- */
+
+static void raise_fd_limit(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r))
+		return;
+	r.rlim_cur = r.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &r))
+		log_warn("cannot raise the limit of open files to %llu: %m",
+			 (unsigned long long)r.rlim_max);
+}
+
+static void init_locks(struct fs *fs)
+{
+	pthread_condattr_t attr;
+
+	pthread_mutex_init(&fs->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&fs->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	for (int k = 0; k < NAME_STRIPES; k++)
+		pthread_mutex_init(&fs->name_stripes[k], NULL);
+}
+
+static int open_tiers(struct fs *fs)
+{
+	const struct options *o = fs->opt;
+	autofree char *path = NULL;
+	char why[256];
+
+	if (asprintf(&path, "%s/dram", o->state_dir) < 0)
+		return -ENOMEM;
+	int rc = dram_budget_check(path, o->dram_bytes, why, sizeof(why));
+	if (rc) {
+		log_error("option dram=%llu: %s", (unsigned long long)o->dram_bytes, why);
+		return rc;
+	}
+	rc = dram_tier_create(&(struct dram_conf){ .path = path, .budget_bytes = o->dram_bytes },
+			      &fs->dram);
+	if (rc)
+		return rc;
+	rc = make_dirs(o->ssd_dir);
+	if (rc) {
+		log_error("ssd directory %s: %s", o->ssd_dir, strerror(-rc));
+		return rc;
+	}
+	return ssd_tier_create(&(struct ssd_conf){ .path = o->ssd_dir, .budget_bytes = o->ssd_bytes },
+			       &fs->ssd);
+}
+
+static int fs_create(struct fs *fs)
+{
+	autofree char *path = NULL;
+
+	init_locks(fs);
+	fs->start_ns = now_mono_ns();
+	fs->inodes = inode_table_create();
+	fs->objects = object_table_create();
+	fs->drafts = draft_table_create();
+	fs->flocks = flock_table_create();
+	fs->policy = policy_lru_create();
+	if (asprintf(&path, "%s/catalog", fs->opt->state_dir) < 0)
+		return -ENOMEM;
+	int rc = catalog_open(&(struct catalog_conf){ .path = path }, &fs->catalog);
+	if (!rc)
+		rc = open_tiers(fs);
+	if (!rc)
+		rc = version_clock_create(fs->catalog, &fs->clock);
+	if (!rc)
+		rc = adopt_all(fs);
+	if (rc)
+		log_error("cannot start on state directory %s: %s", fs->opt->state_dir, strerror(-rc));
+	else
+		control_init(fs);
+	return rc;
+}
+
+static void fs_destroy(struct fs *fs, bool frees_dram)
+{
+	if (fs->ssd)
+		tier_call(fs->ssd, destroy, false);
+	if (fs->dram)
+		tier_call(fs->dram, destroy, frees_dram);
+	version_clock_destroy(fs->clock);
+	if (fs->catalog)
+		catalog_close(fs->catalog);
+	if (fs->policy)
+		fs->policy->ops->destroy(fs->policy);
+	flock_table_destroy(fs->flocks);
+	draft_table_destroy(fs->drafts);
+	object_table_destroy(fs->objects);
+	inode_table_destroy(fs->inodes);
+	for (int k = 0; k < NAME_STRIPES; k++)
+		pthread_mutex_destroy(&fs->name_stripes[k]);
+	pthread_cond_destroy(&fs->changed);
+	pthread_mutex_destroy(&fs->lock);
+}
+
+/* ---- ready ---- */
+
+struct ready {
+	const struct options *opt;
+	struct daemon_pipe *pipe;
+};
+
+/* Asks the mount as any client would; the loop in the main thread answers. */
+static void *tell_when_ready(void *arg)
+{
+	struct ready *r = arg;
+	struct statvfs st;
+
+	if (statvfs(r->opt->mountpoint, &st)) {
+		log_error("mount point %s does not answer: %m", r->opt->mountpoint);
+		return NULL;
+	}
+	log_info("mooncakefs %s ready at %s", MCFS_VERSION, r->opt->mountpoint);
+	log_tee_stderr(0);
+	daemon_ready(r->pipe);
+	return NULL;
+}
+
+static enum session_end serve(struct fs *fs, struct daemon_pipe *pipe)
+{
+	struct ready ready = { fs->opt, pipe };
+	struct housekeeper *h = NULL;
+	pthread_t thread;
+
+	int rc = housekeeper_start(fs, &h);
+	if (!rc)
+		rc = -pthread_create(&thread, NULL, tell_when_ready, &ready);
+	if (rc) {
+		log_error("cannot start a thread: %s", strerror(-rc));
+		housekeeper_stop(h);
+		return SESSION_FAILED;
+	}
+	enum session_end end = session_run(fs);
+	housekeeper_stop(h);
+	session_unmount(fs);
+	pthread_join(thread, NULL);
+	return end;
+}
+
+static void say_what_stays(const struct fs *fs)
+{
+	struct tier_stats s;
+	char size[16];
+
+	tier_call(fs->dram, get_stats, &s);
+	log_info("stopped; %s stay in DRAM at %s/dram for the next start (mooncakectl stop --free, or "
+		 "umount %s/dram, frees them)", format_size(s.used_bytes, size, sizeof(size)),
+		 fs->opt->state_dir, fs->opt->state_dir);
+}
+
+int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
+{
+	struct fs fs = { .opt = opt };
+	bool frees_dram = false;
+
+	int rc = log_init(opt->log_target, "mooncakefs");
+	if (rc) {
+		fprintf(stderr, "mooncakefs: option log=%s: %s\n", opt->log_target, strerror(-rc));
+		return rc == -EINVAL ? EXIT_USAGE : EXIT_RUNTIME;
+	}
+	log_tee_stderr(1);
+	umask(0);
+	raise_fd_limit();
+	int lock_fd = lock_state(opt);
+	if (lock_fd < 0)
+		return EXIT_RUNTIME;
+	rc = fs_create(&fs);
+	if (!rc)
+		rc = notifier_start(&fs, &fs.notifier);
+	if (!rc)
+		rc = session_mount(&fs);
+	if (!rc) {
+		enum session_end end = serve(&fs, pipe);
+		rc = end == SESSION_FAILED ? -EIO : 0;
+		/* Only an operator who takes the mount away, or says so, gives the cache up. */
+		frees_dram = end == SESSION_UNMOUNTED || fs.free_on_stop;
+		if (!frees_dram)
+			say_what_stays(&fs);
+	}
+	notifier_stop(fs.notifier);
+	fs_destroy(&fs, frees_dram);
+	close(lock_fd);
+	if (!rc && frees_dram)
+		log_info("stopped; DRAM is freed");
+	log_fini();
+	return rc ? EXIT_RUNTIME : EXIT_OK;
+}

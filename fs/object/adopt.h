@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * adopt: makes the tables in memory from the catalog and the frames found on the tiers.
+ *
+ * An object with its DRAM frame (the daemon restarted, the machine did not) or its SSD frame is adopted;
+ * one without either is lost and its name removed. Promises of writers that died with the daemon become
+ * objects. Frames that no record names are removed. Frames are not opened or stat'ed one by one.
+ */
+#ifndef MCFS_ADOPT_H
+#define MCFS_ADOPT_H
+
+struct fs;
+
+/* Before the mount; single-threaded. -EIO: the catalog could not be read or written. */
+int adopt_all(struct fs *fs);
+
+#endif

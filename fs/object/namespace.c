@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looking names up, making and removing them. rename is in rename.c. */
+#include "object/namespace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include "base/cleanup.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "fs.h"
+#include "inode_table.h"
+#include "object/caller.h"
+#include "object/object.h"
+#include "object/publish.h"
+#include "object/space.h"
+#include "object/version.h"
+
+pthread_mutex_t *ns_lock_name(struct fs *fs, uint64_t dir_ino, const char *name)
+{
+	uint64_t hash = XXH3_64bits_withSeed(name, strlen(name), dir_ino);
+	pthread_mutex_t *m = &fs->name_stripes[hash % NAME_STRIPES];
+
+	pthread_mutex_lock(m);
+	return m;
+}
+
+struct caller_id ns_caller_always(pid_t tid, uid_t uid)
+{
+	if (!tid)
+		counter_inc(pid0_calls);
+	return (struct caller_id){ .tid = tid, .tgid = caller_tgid(tid), .uid = uid };
+}
+
+struct caller_id ns_caller(struct fs *fs, pid_t tid, uid_t uid, uint64_t dir_ino, const char *name,
+			   uint64_t dir2_ino, const char *name2)
+{
+	pthread_mutex_lock(&fs->lock);
+	bool is_busy = draft_name_is_busy_locked(fs, dir_ino, name) ||
+		       (name2 && draft_name_is_busy_locked(fs, dir2_ino, name2));
+	pthread_mutex_unlock(&fs->lock);
+	if (is_busy)
+		return ns_caller_always(tid, uid);
+	return (struct caller_id){ .tid = tid, .tgid = tid, .uid = uid };
+}
+
+/* ---- lookup ---- */
+
+static bool has_expired(const struct entry *e)
+{
+	return e->policy.ttl_s && S_ISREG(e->mode) &&
+	       now_real_ns() - e->mtime_ns > (int64_t)e->policy.ttl_s * 1000000000;
+}
+
+/* The caller's draft, after a settling time when its RELEASE is on the way. fs->lock held. */
+static struct draft *find_settled_draft(struct fs *fs, struct inode *dir, const char *name,
+					const struct caller_id *who, bool *has_draft_out)
+{
+	struct draft *d = draft_find_locked(fs, dir->key, name, who, has_draft_out);
+
+	if (d && draft_is_dirty(d) && d->n_handles && draft_is_flushed_locked(d)) {
+		draft_get_locked(d);
+		draft_settle_locked(fs, d);
+		draft_put_locked(fs, d);
+		d = draft_find_locked(fs, dir->key, name, who, has_draft_out);
+	}
+	return d;
+}
+
+int ns_lookup(struct fs *fs, struct inode *dir, const char *name, const struct caller_id *who,
+	      struct inode **inode_out, bool *has_draft_out)
+{
+	struct entry e;
+
+	pthread_mutex_lock(&fs->lock);
+	struct draft *d = find_settled_draft(fs, dir, name, who, has_draft_out);
+	if (d) {
+		inode_get_locked(d->inode);
+		*inode_out = d->inode;
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (d)
+		return 0;
+	int rc = catalog_lookup(fs->catalog, dir->key, name, &e);
+	if (rc)
+		return rc;
+	if (has_expired(&e)) {
+		counter_inc(expired);
+		space_remove_by_id(fs, e.object_id);
+		entry_fini(&e);
+		return -ENOENT;
+	}
+	guard_lock(&fs->lock);
+	*inode_out = inode_get_entry_locked(fs, dir->key, name, &e);
+	return 0;
+}
+
+/* ---- new names ---- */
+
+void ns_init_entry_locked(struct inode *dir, const char *name, const struct ns_new *n,
+			  struct entry *e)
+{
+	*e = (struct entry){ .mode = n->mode, .uid = n->uid, .gid = n->gid };
+	e->atime_ns = e->mtime_ns = e->ctime_ns = e->btime_ns = now_real_ns();
+	if (dir->e.mode & S_ISGID) {
+		e->gid = dir->e.gid;
+		if (S_ISDIR(n->mode))
+			e->mode |= S_ISGID;
+	}
+	e->policy = dir->e.policy;
+	e->policy.class_is_set = 0;
+	/* Weights are kept unless somebody says otherwise. */
+	if (dir->key == CATALOG_ROOT_INO && S_ISDIR(n->mode) && !strcmp(name, "weights"))
+		e->policy.class = MCFS_CLASS_KEEP;
+	if (n->target) {
+		e->target = xstrdup(n->target);
+		e->size = strlen(n->target);
+	}
+}
+
+static int put_new_entry(struct fs *fs, struct inode *dir, const char *name, struct entry *e)
+{
+	struct catalog_batch *b = catalog_batch_create(fs->catalog);
+	catalog_batch_put_entry(b, dir->key, name, e);
+	int rc = catalog_batch_commit(b, false);
+	if (rc)
+		counter_inc(catalog_errors);
+	return rc;
+}
+
+/* mknod of a regular file: an empty object. */
+static int put_empty_object(struct fs *fs, struct inode *dir, const char *name, struct entry *e)
+{
+	struct object_record r = { .object_id = version_next(fs->clock) };
+	bool replaced;
+	int rc = r.object_id ? 0 : -EIO;
+
+	struct commit c = { .dir_ino = dir->key, .name = name, .entry = e, .record = &r,
+			    .must_be_new = true };
+	return rc ? rc : publish_commit(fs, &c, NULL, &replaced);
+}
+
+static int make_checked(struct fs *fs, struct inode *dir, const char *name, const struct ns_new *n,
+			const struct caller_id *who, struct entry *e)
+{
+	bool has_draft;
+
+	pthread_mutex_lock(&fs->lock);
+	int rc = dir->is_dead ? -ENOENT : 0;
+	if (!rc && draft_find_locked(fs, dir->key, name, who, &has_draft))
+		rc = -EEXIST;
+	ns_init_entry_locked(dir, name, n, e);
+	pthread_mutex_unlock(&fs->lock);
+	if (rc)
+		return rc;
+	e->ino = version_next(fs->clock);
+	if (!e->ino)
+		return -EIO;
+	if (S_ISREG(n->mode))
+		return put_empty_object(fs, dir, name, e);
+	rc = catalog_exists(fs->catalog, dir->key, name);
+	if (rc != -ENOENT)
+		return rc ? rc : -EEXIST;
+	return put_new_entry(fs, dir, name, e);
+}
+
+int ns_make(struct fs *fs, struct inode *dir, const char *name, const struct ns_new *n,
+	    const struct caller_id *who, struct inode **inode_out)
+{
+	struct entry e = { 0 };
+
+	if (!S_ISREG(n->mode) && !S_ISDIR(n->mode) && !S_ISLNK(n->mode))
+		return -EPERM;
+	if (S_ISREG(n->mode)) {
+		int rc = space_make_object(fs);
+		if (rc)
+			return rc;
+	}
+	pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
+	int rc = make_checked(fs, dir, name, n, who, &e);
+	if (!rc) {
+		pthread_mutex_lock(&fs->lock);
+		inode_dir_changed_locked(fs, dir->key);
+		*inode_out = inode_get_entry_locked(fs, dir->key, name, &e);
+		pthread_mutex_unlock(&fs->lock);
+	} else {
+		entry_fini(&e);
+	}
+	pthread_mutex_unlock(stripe);
+	return rc;
+}
+
+/* ---- write opens and CREATE ---- */
+
+/* Under the stripe. base: the published object to diverge from, when it can be opened. */
+static struct draft *new_draft_locked(struct fs *fs, struct inode *dir, const char *name,
+				      struct entry *e, uint64_t id, const struct caller_id *who,
+				      struct object *base)
+{
+	struct draft *d = draft_create_locked(fs, dir, name, e, id, who, base);
+
+	draft_join_locked(d, who)->has_opened = true;
+	return d;
+}
+
+int ns_open_for_write(struct fs *fs, uint64_t dir_ino, const char *name, bool is_private,
+		      bool pin_for_retry, const struct caller_id *who, struct draft **out)
+{
+	struct entry e = { 0 };
+	bool has_draft;
+	uint64_t id = version_next(fs->clock);
+	int rc = 0;
+
+	if (!id)
+		return -EIO;
+	pthread_mutex_t *stripe = ns_lock_name(fs, dir_ino, name);
+	pthread_mutex_lock(&fs->lock);
+	struct inode *dir = inode_find(fs, dir_ino);
+	struct draft *d = draft_find_locked(fs, dir_ino, name, who, &has_draft);
+	if (!d && !is_private)
+		d = draft_find_shared_locked(fs, dir_ino, name, 0);
+	if (d)
+		draft_get_locked(d);
+	pthread_mutex_unlock(&fs->lock);
+	if (!d) {
+		rc = dir ? catalog_lookup(fs->catalog, dir_ino, name, &e) : -ENOENT;
+		if (!rc && !S_ISREG(e.mode))
+			rc = S_ISDIR(e.mode) ? -EISDIR : -ENOENT;
+	}
+	pthread_mutex_lock(&fs->lock);
+	if (!rc && !d) {
+		struct object *base = object_find_locked(fs, e.object_id);
+		if (base && base->state == OBJECT_LIVE && !base->is_evicting) {
+			object_touch_locked(fs, base, (uint64_t)who->tid);
+			d = new_draft_locked(fs, dir, name, &e, id, who, base);
+			d->is_private = is_private;
+		} else {
+			rc = -ENOENT;
+		}
+	}
+	if (d) {
+		draft_join_locked(d, who)->has_opened = true;
+		if (pin_for_retry)
+			draft_pin_redirect_locked(d, who);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	pthread_mutex_unlock(stripe);
+	entry_fini(&e);
+	if (!rc)
+		*out = d;
+	return rc;
+}
+
+static int create_new(struct fs *fs, struct inode *dir, const char *name, const struct ns_new *n,
+		      bool is_excl, const struct caller_id *who, struct draft **out)
+{
+	struct entry e;
+	uint64_t id = version_next(fs->clock);
+	bool has_draft;
+
+	if (!id)
+		return -EIO;
+	pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
+	int rc = catalog_exists(fs->catalog, dir->key, name);
+	rc = rc == -ENOENT ? 0 : rc ? rc : -EEXIST;
+	pthread_mutex_lock(&fs->lock);
+	if (!rc && dir->is_dead)
+		rc = -ENOENT;
+	if (!rc && (draft_find_locked(fs, dir->key, name, who, &has_draft) ||
+		    (is_excl && draft_excl_exists_locked(fs, dir->key, name, who))))
+		rc = -EEXIST;
+	if (!rc) {
+		ns_init_entry_locked(dir, name, n, &e);
+		struct draft *d = new_draft_locked(fs, dir, name, &e, id, who, NULL);
+		d->is_private = true;
+		d->is_excl = is_excl;
+		d->never_published = true;
+		*out = d;
+	}
+	pthread_mutex_unlock(&fs->lock);
+	pthread_mutex_unlock(stripe);
+	return rc;
+}
+
+int ns_create(struct fs *fs, struct inode *dir, const char *name, const struct ns_new *n,
+	      bool is_excl, bool is_trunc, const struct caller_id *who, struct draft **out)
+{
+	for (;;) {
+		int rc = create_new(fs, dir, name, n, is_excl, who, out);
+		if (rc != -EEXIST || is_excl)
+			return rc;
+		/* It was published since the kernel looked: an open of what is there now. */
+		rc = ns_open_for_write(fs, dir->key, name, is_trunc, false, who, out);
+		if (rc != -ENOENT)
+			return rc;
+	}
+}
+
+/* ---- unlink, rmdir ---- */
+
+/* The drafts that a process's unlink of a name takes along: its own, and the shared one. */
+static int unlink_drafts_locked(struct fs *fs, uint64_t dir_ino, const char *name,
+				const struct caller_id *who, uint64_t object_id)
+{
+	struct draft *d;
+	bool has_draft;
+	int n = 0;
+
+	while ((d = draft_find_locked(fs, dir_ino, name, who, &has_draft)) ||
+	       (d = draft_find_shared_locked(fs, dir_ino, name, object_id))) {
+		draft_unlink_locked(fs, d);
+		n++;
+	}
+	return n;
+}
+
+static int unlink_entry(struct fs *fs, struct inode *dir, const char *name, const struct entry *e)
+{
+	struct catalog_batch *b = catalog_batch_create(fs->catalog);
+
+	catalog_batch_del_entry(b, dir->key, name);
+	if (e->object_id)
+		catalog_batch_del_object(b, e->object_id);
+	int rc = catalog_batch_commit(b, false);
+	if (rc)
+		counter_inc(catalog_errors);
+	return rc;
+}
+
+int ns_unlink(struct fs *fs, struct inode *dir, const char *name, const struct caller_id *who)
+{
+	struct entry e = { 0 };
+	struct object *o = NULL;
+	bool must_free = false;
+
+	pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
+	int rc = catalog_lookup(fs->catalog, dir->key, name, &e);
+	bool has_entry = rc == 0;
+	if (has_entry && S_ISDIR(e.mode))
+		rc = -EISDIR;
+	else if (has_entry)
+		rc = unlink_entry(fs, dir, name, &e);
+	if (rc == 0 || rc == -ENOENT) {
+		pthread_mutex_lock(&fs->lock);
+		if (unlink_drafts_locked(fs, dir->key, name, who, has_entry ? e.object_id : 0))
+			rc = 0;
+		if (has_entry) {
+			o = e.object_id ? object_find_locked(fs, e.object_id) : NULL;
+			if (o && o->state != OBJECT_DROPPED)
+				must_free = object_retire_locked(fs, o, false);
+			struct inode *i = inode_find(fs, e.object_id ? e.object_id : e.ino);
+			if (i)
+				i->state = INODE_GONE;
+		}
+		inode_dir_changed_locked(fs, dir->key);
+		pthread_mutex_unlock(&fs->lock);
+	}
+	pthread_mutex_unlock(stripe);
+	if (must_free)
+		object_free_unlocked(fs, o);
+	entry_fini(&e);
+	if (!rc)
+		counter_inc(unlinks);
+	return rc;
+}
+
+/* Nobody can make a name in it from now on, if it is empty. */
+static int kill_empty_dir(struct fs *fs, uint64_t ino)
+{
+	pthread_mutex_lock(&fs->lock);
+	struct inode *i = inode_find(fs, ino);
+	bool has_drafts = i && i->n_drafts;
+	if (i && !has_drafts)
+		i->is_dead = true;
+	pthread_mutex_unlock(&fs->lock);
+	if (has_drafts)
+		return -ENOTEMPTY;
+	int rc = catalog_dir_is_empty(fs->catalog, ino);
+	rc = rc == 1 ? 0 : rc == 0 ? -ENOTEMPTY : rc;
+	if (rc && i) {
+		pthread_mutex_lock(&fs->lock);
+		i->is_dead = false;
+		pthread_mutex_unlock(&fs->lock);
+	}
+	return rc;
+}
+
+int ns_remove_empty_dir(struct fs *fs, const struct entry *e)
+{
+	return S_ISDIR(e->mode) ? kill_empty_dir(fs, e->ino) : -ENOTDIR;
+}
+
+int ns_rmdir(struct fs *fs, struct inode *dir, const char *name)
+{
+	struct entry e = { 0 };
+
+	pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
+	int rc = catalog_lookup(fs->catalog, dir->key, name, &e);
+	if (!rc)
+		rc = ns_remove_empty_dir(fs, &e);
+	if (!rc)
+		rc = unlink_entry(fs, dir, name, &e);
+	if (!rc) {
+		pthread_mutex_lock(&fs->lock);
+		struct inode *i = inode_find(fs, e.ino);
+		if (i) {
+			i->state = INODE_GONE;
+			i->is_dirty = false;
+		}
+		inode_dir_changed_locked(fs, dir->key);
+		pthread_mutex_unlock(&fs->lock);
+	}
+	pthread_mutex_unlock(stripe);
+	entry_fini(&e);
+	return rc;
+}
+
+/* ---- attributes ---- */
+
+/* What of the inode must be written, and which version or file it must still be. */
+static uint64_t copy_attr(struct fs *fs, struct inode *i, uint64_t *dir_out, char *name,
+			  struct entry *e)
+{
+	uint64_t key = i->key;
+
+	guard_lock(&fs->lock);
+	if (i->kind == INODE_DRAFT)
+		key = i->draft ? i->draft->published_id : 0;
+	if (!key || !i->name || i->state == INODE_GONE ||
+	    (i->kind == INODE_OBJECT && i->state != INODE_LIVE))
+		return 0;
+	*dir_out = i->parent;
+	strcpy(name, i->name);
+	*e = i->e;
+	/* Stat of the published object must agree with its draft's. */
+	struct inode *object_inode = i->kind == INODE_DRAFT ? inode_find(fs, key) : NULL;
+	if (object_inode) {
+		object_inode->e.mode = e->mode;
+		object_inode->e.uid = e->uid;
+		object_inode->e.gid = e->gid;
+		object_inode->e.atime_ns = e->atime_ns;
+		object_inode->e.mtime_ns = e->mtime_ns;
+		object_inode->e.ctime_ns = e->ctime_ns;
+		object_inode->e.policy = e->policy;
+	}
+	return key;
+}
+
+/* The record keeps copies of what a start needs. */
+static void put_policy_copy(struct fs *fs, struct catalog_batch *b, const struct entry *e)
+{
+	struct object_record r;
+
+	if (catalog_object_get(fs->catalog, e->object_id, &r))
+		return;
+	if (r.class != e->policy.class || r.pin != e->policy.pin) {
+		r.class = e->policy.class;
+		r.pin = e->policy.pin;
+		catalog_batch_put_object(b, &r);
+	}
+	object_record_fini(&r);
+}
+
+int ns_store_attr(struct fs *fs, struct inode *i)
+{
+	char name[CATALOG_NAME_MAX + 1];
+	struct entry e, old = { 0 };
+	uint64_t dir_ino;
+	uint64_t key = copy_attr(fs, i, &dir_ino, name, &e);
+
+	if (i->key == CATALOG_ROOT_INO) {
+		struct catalog_batch *b = catalog_batch_create(fs->catalog);
+		catalog_batch_put_entry(b, ROOT_PARENT, ROOT_NAME, &i->e);
+		return catalog_batch_commit(b, false);
+	}
+	if (!key)
+		return 0; /* unlinked or replaced: only its open handles see it */
+	pthread_mutex_t *stripe = ns_lock_name(fs, dir_ino, name);
+	int rc = catalog_lookup(fs->catalog, dir_ino, name, &old);
+	bool is_same = !rc && (old.object_id ? old.object_id : old.ino) == key;
+	if (is_same) {
+		key = copy_attr(fs, i, &dir_ino, name, &e); /* the newest, now that others wait */
+		e.object_id = old.object_id;
+		e.size = old.size;
+		e.ino = old.ino;
+		e.target = old.target;
+		struct catalog_batch *b = catalog_batch_create(fs->catalog);
+		catalog_batch_put_entry(b, dir_ino, name, &e);
+		if (e.object_id)
+			put_policy_copy(fs, b, &e);
+		rc = catalog_batch_commit(b, false);
+		if (rc)
+			counter_inc(catalog_errors);
+	}
+	pthread_mutex_unlock(stripe);
+	entry_fini(&old);
+	return rc == -ENOENT ? 0 : rc;
+}

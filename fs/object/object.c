@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "object/object.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "fs.h"
+#include "inode_table.h"
+
+struct object_table {
+	struct object **buckets;
+	size_t n_buckets, n;
+	struct object *grace_head, *grace_tail;
+};
+
+static size_t bucket_of(const struct object_table *t, uint64_t id)
+{
+	return (size_t)((id * 0x9e3779b97f4a7c15ull) >> 20) & (t->n_buckets - 1);
+}
+
+struct object_table *object_table_create(void)
+{
+	struct object_table *t = xcalloc(1, sizeof(*t));
+	t->n_buckets = 4096;
+	t->buckets = xcalloc(t->n_buckets, sizeof(*t->buckets));
+	return t;
+}
+
+void object_table_destroy(struct object_table *t)
+{
+	if (!t)
+		return;
+	for (size_t b = 0; b < t->n_buckets; b++)
+		for (struct object *o = t->buckets[b], *next; o; o = next) {
+			next = o->hash_next;
+			free(o);
+		}
+	free(t->buckets);
+	free(t);
+}
+
+static void grow(struct object_table *t)
+{
+	size_t old_n = t->n_buckets;
+	struct object **old = t->buckets;
+
+	t->n_buckets *= 2;
+	t->buckets = xcalloc(t->n_buckets, sizeof(*t->buckets));
+	for (size_t b = 0; b < old_n; b++)
+		for (struct object *o = old[b], *next; o; o = next) {
+			next = o->hash_next;
+			size_t nb = bucket_of(t, o->id);
+			o->hash_next = t->buckets[nb];
+			t->buckets[nb] = o;
+		}
+	free(old);
+}
+
+static void table_remove(struct object_table *t, struct object *o)
+{
+	if (!o->in_table)
+		return;
+	for (struct object **p = &t->buckets[bucket_of(t, o->id)]; *p; p = &(*p)->hash_next)
+		if (*p == o) {
+			*p = o->hash_next;
+			break;
+		}
+	o->in_table = false;
+	t->n--;
+}
+
+struct object *object_find_locked(struct fs *fs, uint64_t id)
+{
+	struct object_table *t = fs->objects;
+	struct object *o = t->buckets[bucket_of(t, id)];
+
+	while (o && o->id != id)
+		o = o->hash_next;
+	return o;
+}
+
+/* A pinned object stays in DRAM; so does the last copy of a keep object. */
+static bool is_held(const struct object *o)
+{
+	return o->pin || o->class == MCFS_CLASS_PINNED ||
+	       (o->class == MCFS_CLASS_KEEP && !o->ssd_frame && o->size);
+}
+
+/* The policy orders what eviction may really take: nothing held, nothing that is on the ssd alone. */
+static void policy_reorder(struct fs *fs, struct object *o, uint64_t caller)
+{
+	bool is_in = o->node.next != NULL;
+	bool belongs = o->state == OBJECT_LIVE && !o->is_evicting && !is_held(o) &&
+		       !(o->ssd_frame && !o->dram_frame);
+
+	if (belongs && !is_in)
+		fs->policy->ops->insert(fs->policy, &o->node, caller, now_mono_ns());
+	else if (!belongs && is_in)
+		fs->policy->ops->remove(fs->policy, &o->node);
+}
+
+struct object *object_add_locked(struct fs *fs, const struct object_record *r, uint64_t caller)
+{
+	struct object_table *t = fs->objects;
+	struct object *o = xcalloc(1, sizeof(*o));
+
+	if (t->n >= t->n_buckets)
+		grow(t);
+	o->id = r->object_id;
+	o->size = r->size;
+	o->dram_frame = r->dram_frame;
+	o->ssd_frame = r->ssd_frame;
+	o->charged_bytes = r->charged_bytes;
+	o->class = r->class;
+	o->pin = r->pin;
+	o->in_table = true;
+	size_t b = bucket_of(t, o->id);
+	o->hash_next = t->buckets[b];
+	t->buckets[b] = o;
+	t->n++;
+	policy_reorder(fs, o, caller);
+	return o;
+}
+
+void object_attach_inode_locked(struct fs *fs, struct inode *i)
+{
+	struct object *o = object_find_locked(fs, i->key);
+
+	if (!o || o->state == OBJECT_DROPPED) {
+		i->state = INODE_GONE;
+		return;
+	}
+	i->object = o;
+	o->inode = i;
+	o->ttl_s = i->e.policy.ttl_s;
+	if (o->state == OBJECT_REPLACED) {
+		i->state = INODE_REPLACED;
+		i->replaced_ns = o->replaced_ns;
+	}
+}
+
+void object_detach_inode_locked(struct fs *fs, struct inode *i)
+{
+	(void)fs;
+	i->object->inode = NULL;
+	i->object = NULL;
+}
+
+void object_touch_locked(struct fs *fs, struct object *o, uint64_t caller)
+{
+	if (o->node.next)
+		fs->policy->ops->touch(fs->policy, &o->node, caller, now_mono_ns());
+}
+
+void object_set_policy_locked(struct fs *fs, struct object *o, const struct policy_attr *p)
+{
+	o->class = p->class;
+	o->pin = p->pin;
+	o->ttl_s = p->ttl_s;
+	policy_reorder(fs, o, 0);
+}
+
+void object_set_frames_locked(struct fs *fs, struct object *o, uint64_t dram_frame,
+			      uint64_t ssd_frame)
+{
+	o->dram_frame = dram_frame;
+	o->ssd_frame = ssd_frame;
+	policy_reorder(fs, o, 0);
+}
+
+void object_open_locked(struct object *o)
+{
+	o->n_open++;
+}
+
+static void grace_remove(struct object_table *t, struct object *o)
+{
+	*(o->grace_prev ? &o->grace_prev->grace_next : &t->grace_head) = o->grace_next;
+	*(o->grace_next ? &o->grace_next->grace_prev : &t->grace_tail) = o->grace_prev;
+	o->grace_prev = o->grace_next = NULL;
+}
+
+/* Cuts the last ties; true when the caller has to free it. */
+static bool drop_if_unused(struct fs *fs, struct object *o)
+{
+	if (o->state != OBJECT_DROPPED || o->n_open)
+		return false;
+	if (o->inode)
+		object_detach_inode_locked(fs, o->inode);
+	table_remove(fs->objects, o);
+	return true;
+}
+
+bool object_close_locked(struct fs *fs, struct object *o)
+{
+	o->n_open--;
+	return drop_if_unused(fs, o);
+}
+
+void object_begin_evict_locked(struct fs *fs, struct object *o)
+{
+	o->is_evicting = true;
+	o->n_open++;
+	policy_reorder(fs, o, 0);
+}
+
+bool object_end_evict_locked(struct fs *fs, struct object *o)
+{
+	o->is_evicting = false;
+	policy_reorder(fs, o, 0);
+	return object_close_locked(fs, o);
+}
+
+bool object_retire_locked(struct fs *fs, struct object *o, bool grace)
+{
+	struct object_table *t = fs->objects;
+
+	bool was_live = o->state == OBJECT_LIVE;
+
+	if (o->state == OBJECT_REPLACED)
+		grace_remove(t, o);
+	o->state = grace && o->inode && was_live ? OBJECT_REPLACED : OBJECT_DROPPED;
+	policy_reorder(fs, o, 0);
+	if (o->state == OBJECT_REPLACED) {
+		o->replaced_ns = now_mono_ns();
+		o->inode->state = INODE_REPLACED;
+		o->inode->replaced_ns = o->replaced_ns;
+		o->grace_prev = t->grace_tail;
+		o->grace_next = NULL;
+		*(t->grace_tail ? &t->grace_tail->grace_next : &t->grace_head) = o;
+		t->grace_tail = o;
+		return false;
+	}
+	if (o->inode)
+		o->inode->state = INODE_GONE;
+	return drop_if_unused(fs, o);
+}
+
+struct object *object_grace_pop_locked(struct fs *fs, int64_t before_ns, bool *must_free_out)
+{
+	struct object *o = fs->objects->grace_head;
+
+	if (!o || o->replaced_ns >= before_ns)
+		return NULL;
+	*must_free_out = object_retire_locked(fs, o, false);
+	return o;
+}
+
+uint64_t object_count_locked(struct fs *fs)
+{
+	return fs->objects->n;
+}
+
+void object_visit_locked(struct fs *fs, object_visit_fn fn, void *arg)
+{
+	struct object_table *t = fs->objects;
+
+	for (size_t b = 0; b < t->n_buckets; b++)
+		for (struct object *o = t->buckets[b]; o; o = o->hash_next)
+			fn(arg, o);
+}
+
+void object_free_unlocked(struct fs *fs, struct object *o)
+{
+	if (o->dram_frame)
+		tier_call(fs->dram, drop, o->dram_frame, o->size, o->charged_bytes);
+	if (o->ssd_frame)
+		tier_call(fs->ssd, drop, o->ssd_frame, o->size, (o->size + 4095) & ~4095ull);
+	free(o);
+	pthread_mutex_lock(&fs->lock);
+	pthread_cond_broadcast(&fs->changed);
+	pthread_mutex_unlock(&fs->lock);
+}
+
+int object_open_frame(struct fs *fs, const struct object *o, const char **tier_out)
+{
+	int fd = -ENOENT;
+
+	if (o->dram_frame) {
+		fd = tier_call(fs->dram, open, o->dram_frame);
+		*tier_out = "dram";
+	}
+	if (fd < 0 && o->ssd_frame) {
+		fd = tier_call(fs->ssd, open, o->ssd_frame);
+		*tier_out = "ssd";
+	}
+	return fd;
+}

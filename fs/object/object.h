@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * object: an immutable version of a file's bytes, as this node holds it.
+ *
+ *   LIVE      the catalog names it; ordered by the eviction policy while evictable
+ *   REPLACED  a newer version has the name; openable for the grace time, first to go under pressure
+ *   DROPPED   no name; its bytes live until the last handle closes, then the frame goes back
+ *
+ * The dram frame is unlinked or recycled only after n_open fell to 0 (and the tier has checked that no
+ * mapping is left). Empty objects have no frame.
+ * All fields are guarded by fs->lock except those marked constant.
+ */
+#ifndef MCFS_OBJECT_H
+#define MCFS_OBJECT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "mcfs/catalog.h"
+#include "mcfs/tier.h"
+#include "tier/policy.h"
+
+struct fs;
+struct inode;
+
+enum object_state { OBJECT_LIVE, OBJECT_REPLACED, OBJECT_DROPPED };
+
+struct object {
+	uint64_t id;              /* constant */
+	uint64_t size;            /* constant, bytes */
+	struct policy_node node;  /* in fs->policy while evictable */
+	struct object *hash_next;
+	struct object *grace_prev, *grace_next; /* REPLACED: in order of time */
+	struct inode *inode;      /* NULL: the kernel does not know it */
+	uint64_t dram_frame, ssd_frame; /* 0: not on that tier */
+	uint64_t charged_bytes;   /* of the dram frame */
+	uint32_t n_open;          /* handles, and drafts based on it */
+	uint32_t n_backed, n_direct; /* passthrough and direct_io handles: never both (the kernel refuses) */
+	int32_t backing_id;       /* kernel passthrough id while n_backed, 0: none */
+	int64_t replaced_ns;
+	uint32_t ttl_s;
+	uint8_t state;            /* enum object_state */
+	uint8_t class, pin;
+	bool is_evicting;         /* an evictor is removing its name; opens answer ESTALE */
+	bool in_table;
+};
+
+struct object_table;
+
+struct object_table *object_table_create(void);
+void object_table_destroy(struct object_table *t);
+
+void *xcalloc(size_t n, size_t size);
+char *xstrdup(const char *s);
+
+/* ---- fs->lock held ---- */
+
+struct object *object_find_locked(struct fs *fs, uint64_t id);
+/* A LIVE object; caller is who used it (thread id). Counts towards max_objects. */
+struct object *object_add_locked(struct fs *fs, const struct object_record *r, uint64_t caller);
+void object_attach_inode_locked(struct fs *fs, struct inode *i);
+void object_detach_inode_locked(struct fs *fs, struct inode *i);
+/* It has been used: moves in the eviction order. */
+void object_touch_locked(struct fs *fs, struct object *o, uint64_t caller);
+void object_set_policy_locked(struct fs *fs, struct object *o, const struct policy_attr *p);
+/* A tier's copy came or went (0). What becomes of the frame itself is the caller's. */
+void object_set_frames_locked(struct fs *fs, struct object *o, uint64_t dram_frame,
+			      uint64_t ssd_frame);
+/* Holds the bytes for a reader. The object must not be dropped or evicting. */
+void object_open_locked(struct object *o);
+/*
+ * Between the two an evictor holds the object (n_open) and opens are refused, while its records are
+ * removed without the lock. end returns as object_close_locked does.
+ */
+void object_begin_evict_locked(struct fs *fs, struct object *o);
+bool object_end_evict_locked(struct fs *fs, struct object *o);
+/* Last holder gone: returns true, and the caller must pass it to object_free_unlocked afterwards. */
+bool object_close_locked(struct fs *fs, struct object *o);
+/*
+ * The name is gone. REPLACED starts its grace time when the kernel may be walking to it (grace true).
+ * Returns true when nothing holds it any more: pass it to object_free_unlocked.
+ */
+bool object_retire_locked(struct fs *fs, struct object *o, bool grace);
+/* Ends the grace time of the oldest replaced object, if it started before before_ns. NULL: none. */
+struct object *object_grace_pop_locked(struct fs *fs, int64_t before_ns, bool *must_free_out);
+uint64_t object_count_locked(struct fs *fs);
+
+/* Visits every object of the table, in no order. */
+typedef void (*object_visit_fn)(void *arg, struct object *o);
+void object_visit_locked(struct fs *fs, object_visit_fn fn, void *arg);
+
+/* ---- fs->lock not held ---- */
+
+/* Gives the frames back and frees the struct; no one else can reach it any more. */
+void object_free_unlocked(struct fs *fs, struct object *o);
+/* A read-only fd of the bytes on the best tier. *tier_out names it. -ENOENT: lost. */
+int object_open_frame(struct fs *fs, const struct object *o, const char **tier_out);
+
+#endif

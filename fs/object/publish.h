@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * publish: a draft (or a snapshot of one) becomes the object of its name, atomically.
+ *
+ * Order: bytes complete and checksummed -> frame sealed -> one catalog batch (name, object, the replaced
+ * object's record) -> tables in memory -> the kernel is told (by the caller: ops/flush lets the notifier
+ * reply, others only queue the notification).
+ * Locks: none may be held; draft->data is owned throughout, the name's stripe during the commit.
+ */
+#ifndef MCFS_PUBLISH_H
+#define MCFS_PUBLISH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "mcfs/catalog.h"
+
+struct fs;
+struct draft;
+struct inode;
+struct object;
+struct space_wait;
+
+/* Where a replaced name's dentry must be dropped: dir has one ref, name is malloc'd. */
+struct published {
+	struct inode *dir;
+	char *name;
+	bool has_replaced;
+};
+void published_fini(struct fs *fs, struct published *p);
+
+/*
+ * Publishes d if it is dirty, linked and not poisoned; else does nothing and returns 0. caller: thread
+ * id, for the eviction order. -ENOSPC, -EIO, -EISDIR (the name became a directory), -ENOENT (its
+ * directory is gone). The caller holds a ref or a handle of d.
+ */
+int publish_draft(struct fs *fs, struct draft *d, uint64_t caller, struct space_wait *w,
+		  struct published *out);
+
+struct commit {
+	uint64_t dir_ino;
+	const char *name;
+	struct entry *entry;          /* object_id, size and ctime are set by the commit */
+	struct object_record *record; /* frames, crc, size, id: complete */
+	uint64_t caller;
+	uint64_t drop_promise_id;     /* record to delete along, 0: none */
+	bool must_sync;
+	bool keep_open;               /* the new object gets one n_open for its draft */
+	bool must_be_new;             /* -EEXIST when the name exists */
+};
+/* Under the name's stripe. *object_out is valid while keep_open; *replaced_out: an older one went. */
+int publish_commit(struct fs *fs, struct commit *c, struct object **object_out, bool *replaced_out);
+
+/* truncate(2) by path: the object's first size bytes (or zeros behind them) become a new version. */
+int publish_resized(struct fs *fs, struct inode *i, uint64_t size, uint64_t caller,
+		    struct space_wait *w, struct published *out);
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * READDIR: a directory is the catalog's names merged with the drafts the caller sees, in cookie order.
+ * The position of an entry is its cookie, so a listing needs no state here and survives changes; "."
+ * and ".." have 1 and 2. READDIRPLUS takes a kernel inode per name: it goes on for PLUS_ENTRIES only.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "control/control.h"
+#include "handle.h"
+#include "mcfs/catalog.h"
+#include "object/caller.h"
+#include "object/object.h"
+#include "ops/ops.h"
+
+#define PLUS_ENTRIES 1000
+#define MAX_LISTING_BYTES (1u << 20)
+
+struct name_of_draft {
+	uint64_t cookie;
+	struct inode *inode; /* one ref */
+};
+
+struct listing {
+	fuse_req_t req;
+	struct fs *fs;
+	struct inode *dir;
+	struct handle *h;
+	bool is_plus;
+	char *buf;
+	size_t size, used;
+	size_t run_start;       /* where the entries with the last cookie begin */
+	uint64_t last_cookie;
+	bool is_full;
+	struct name_of_draft *drafts;
+	size_t n_drafts, next_draft;
+};
+
+/* ---- one entry into the buffer; false: it does not fit ---- */
+
+static bool add(struct listing *l, const char *name, struct inode *i, const struct entry *e,
+		uint64_t cookie)
+{
+	struct fuse_entry_param p = { .attr = { .st_ino = e->ino, .st_mode = e->mode } };
+	size_t room = l->size - l->used, need;
+
+	need = l->is_plus ? fuse_add_direntry_plus(l->req, NULL, 0, name, NULL, 0)
+			  : fuse_add_direntry(l->req, NULL, 0, name, NULL, 0);
+	if (need > room) {
+		/* A run of equal cookies is taken whole or not at all: it can only be resumed before. */
+		if (cookie == l->last_cookie && l->run_start > 0)
+			l->used = l->run_start;
+		l->is_full = true;
+		return false;
+	}
+	if (cookie != l->last_cookie) {
+		l->run_start = l->used;
+		l->last_cookie = cookie;
+	}
+	if (l->is_plus && i) {
+		pthread_mutex_lock(&l->fs->lock);
+		fill_entry_locked(l->fs, i, false, &p);
+		i->nlookup++;
+		pthread_mutex_unlock(&l->fs->lock);
+	}
+	l->used += l->is_plus ? fuse_add_direntry_plus(l->req, l->buf + l->used, room, name, &p,
+						       (off_t)cookie)
+			      : fuse_add_direntry(l->req, l->buf + l->used, room, name, &p.attr,
+						  (off_t)cookie);
+	l->h->n_listed++;
+	return true;
+}
+
+static bool add_draft(struct listing *l)
+{
+	struct name_of_draft *d = &l->drafts[l->next_draft];
+
+	/* nodeid 0: the kernel learns the name, not an inode that other processes must not see */
+	if (!add(l, d->inode->name, NULL, &d->inode->e, d->cookie))
+		return false;
+	l->next_draft++;
+	return true;
+}
+
+static int on_entry(void *arg, uint64_t cookie, const char *name, size_t name_len,
+		    const struct entry *e)
+{
+	struct listing *l = arg;
+	struct inode *i = NULL;
+
+	(void)name_len;
+	while (l->next_draft < l->n_drafts && l->drafts[l->next_draft].cookie <= cookie) {
+		if (!strcmp(l->drafts[l->next_draft].inode->name, name))
+			l->next_draft++; /* one name, listed once */
+		else if (!add_draft(l))
+			return 1;
+	}
+	if (l->is_plus && l->h->n_listed < PLUS_ENTRIES) {
+		struct entry copy = *e;
+		copy.target = e->target ? xstrdup(e->target) : NULL;
+		pthread_mutex_lock(&l->fs->lock);
+		i = inode_get_entry_locked(l->fs, l->dir->key, name, &copy);
+		if (i->kind == INODE_OBJECT && (i->state != INODE_LIVE || l->dir->n_drafts)) {
+			inode_put_locked(l->fs, i); /* shows different things to different processes */
+			i = NULL;
+		}
+		pthread_mutex_unlock(&l->fs->lock);
+	}
+	bool fits = add(l, name, i, e, cookie);
+	if (i) {
+		pthread_mutex_lock(&l->fs->lock);
+		inode_put_locked(l->fs, i);
+		pthread_mutex_unlock(&l->fs->lock);
+	}
+	return fits ? 0 : 1;
+}
+
+/* ---- the caller's drafts in this directory ---- */
+
+static int by_cookie(const void *a, const void *b)
+{
+	const struct name_of_draft *x = a, *y = b;
+
+	return x->cookie < y->cookie ? -1 : x->cookie > y->cookie;
+}
+
+static void collect_drafts(struct listing *l, uint64_t after)
+{
+	const struct fuse_ctx *ctx = fuse_req_ctx(l->req);
+
+	pthread_mutex_lock(&l->fs->lock);
+	bool has_drafts = l->dir->n_drafts;
+	pthread_mutex_unlock(&l->fs->lock);
+	if (!has_drafts)
+		return;
+	struct caller_id who = { ctx->pid, caller_tgid(ctx->pid), ctx->uid };
+	guard_lock(&l->fs->lock);
+	l->drafts = xcalloc(l->dir->n_drafts + 1, sizeof(*l->drafts));
+	for (struct draft *d = l->dir->drafts; d; d = d->dir_next) {
+		uint64_t cookie = catalog_name_cookie(d->inode->name);
+		if (cookie <= after || !draft_is_visible_locked(d, &who))
+			continue;
+		inode_get_locked(d->inode);
+		l->drafts[l->n_drafts++] = (struct name_of_draft){ cookie, d->inode };
+	}
+	qsort(l->drafts, l->n_drafts, sizeof(*l->drafts), by_cookie);
+}
+
+static void release_drafts(struct listing *l)
+{
+	guard_lock(&l->fs->lock);
+	for (size_t k = 0; k < l->n_drafts; k++)
+		inode_put_locked(l->fs, l->drafts[k].inode);
+	free(l->drafts);
+}
+
+/* ---- the operations ---- */
+
+static int list_control(struct listing *l, uint64_t after)
+{
+	struct inode *i;
+	const char *name;
+
+	for (unsigned int k = 0; (name = control_dir_entry(l->fs, k, &i)); k++)
+		if (k + 3 > after && !add(l, name, NULL, &i->e, k + 3))
+			break;
+	return 0;
+}
+
+static int list(struct listing *l, uint64_t after)
+{
+	if (after < 1 && !add(l, ".", NULL, &l->dir->e, 1))
+		return 0;
+	if (after < 2 && !add(l, "..", NULL, &l->dir->e, 2))
+		return 0;
+	if (l->dir->kind == INODE_CONTROL)
+		return list_control(l, after);
+	if (after < 2)
+		after = 2;
+	collect_drafts(l, after);
+	int rc = catalog_readdir(l->fs->catalog, l->dir->key, after, on_entry, l);
+	if (rc >= 0)
+		while (!l->is_full && l->next_draft < l->n_drafts && add_draft(l))
+			;
+	release_drafts(l);
+	return rc < 0 ? rc : 0;
+}
+
+static void read_dir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		     struct fuse_file_info *fi, bool is_plus)
+{
+	struct fs *fs = req_fs(req);
+
+	if (size > MAX_LISTING_BYTES)
+		size = MAX_LISTING_BYTES;
+	autofree char *buf = malloc(size);
+	if (!buf) {
+		reply_err(req, -ENOMEM);
+		return;
+	}
+	struct listing l = { .req = req, .fs = fs, .dir = inode_of(fs, ino), .is_plus = is_plus,
+			     .h = (struct handle *)(uintptr_t)fi->fh, .buf = buf, .size = size };
+	if (off == 0)
+		l.h->n_listed = 0;
+	int rc = list(&l, (uint64_t)off);
+	if (rc)
+		reply_err(req, rc);
+	else
+		fuse_reply_buf(req, buf, l.used);
+}
+
+void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	read_dir(req, ino, size, off, fi, false);
+}
+
+void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
+{
+	read_dir(req, ino, size, off, fi, true);
+}
+
+void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs *fs = req_fs(req);
+	struct handle *h = xcalloc(1, sizeof(*h));
+
+	h->kind = HANDLE_DIR;
+	h->inode = inode_of(fs, ino);
+	pthread_mutex_lock(&fs->lock);
+	inode_get_locked(h->inode);
+	pthread_mutex_unlock(&fs->lock);
+	fi->fh = (uint64_t)(uintptr_t)h;
+	fuse_reply_open(req, fi);
+}
+
+void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs *fs = req_fs(req);
+	struct handle *h = (struct handle *)(uintptr_t)fi->fh;
+
+	(void)ino;
+	pthread_mutex_lock(&fs->lock);
+	inode_put_locked(fs, h->inode);
+	pthread_mutex_unlock(&fs->lock);
+	free(h);
+	reply_err(req, 0);
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * OPEN, CREATE and RELEASE.
+ *
+ * A published object is opened for reading alone: by passthrough, or by direct_io where that is off.
+ * An open for writing is answered ESTALE after a draft was set up; the kernel walks the path once more
+ * and its LOOKUP finds the draft (design rule 4).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "control/control.h"
+#include "handle.h"
+#include "object/caller.h"
+#include "object/namespace.h"
+#include "object/object.h"
+#include "ops/ops.h"
+
+static bool wants_write(int flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC);
+}
+
+static struct handle *handle_create(enum handle_kind kind, struct inode *i)
+{
+	struct handle *h = xcalloc(1, sizeof(*h));
+
+	h->kind = kind;
+	h->inode = i;
+	h->fd = -1;
+	pthread_mutex_init(&h->map_lock, NULL);
+	return h;
+}
+
+static void handle_free(struct fs *fs, struct handle *h)
+{
+	pthread_mutex_lock(&fs->lock);
+	inode_put_locked(fs, h->inode);
+	pthread_mutex_unlock(&fs->lock);
+	pthread_mutex_destroy(&h->map_lock);
+	free(h->text);
+	free(h);
+}
+
+/* ---- objects ---- */
+
+static int hold_object(struct fs *fs, struct inode *i, uint64_t caller)
+{
+	struct object *o = i->object;
+
+	guard_lock(&fs->lock);
+	if (i->state == INODE_GONE || !o || o->is_evicting || o->state == OBJECT_DROPPED ||
+	    (i->state == INODE_REPLACED && now_mono_ns() - i->replaced_ns > REPLACED_GRACE_NS))
+		return -ESTALE;
+	object_open_locked(o);
+	object_touch_locked(fs, o, caller);
+	inode_get_locked(i);
+	return 0;
+}
+
+static void close_object(fuse_req_t req, struct handle *h)
+{
+	struct fs *fs = req_fs(req);
+	struct object *o = h->object;
+	int32_t stale_id = 0;
+
+	if (h->map)
+		munmap(h->map, o->size);
+	if (h->fd >= 0)
+		close(h->fd);
+	pthread_mutex_lock(&fs->lock);
+	if (h->is_passthrough && --o->n_backed == 0) {
+		stale_id = o->backing_id;
+		o->backing_id = 0;
+	} else if (h->is_direct) {
+		o->n_direct--;
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (stale_id)
+		fuse_passthrough_close(req, stale_id);
+	pthread_mutex_lock(&fs->lock);
+	bool must_free = object_close_locked(fs, o);
+	pthread_mutex_unlock(&fs->lock);
+	if (must_free)
+		object_free_unlocked(fs, o);
+}
+
+/*
+ * All opens of a nodeid share one backing id while any is open, and passthrough does not mix with
+ * direct_io (the kernel answers EIO). id: a new one to offer, or 0. False: this open must be direct.
+ */
+static bool claim_passthrough(struct fs *fs, struct handle *h, struct fuse_file_info *fi, int32_t id)
+{
+	struct object *o = h->object;
+
+	guard_lock(&fs->lock);
+	if (o->n_direct || (!o->backing_id && !id))
+		return false;
+	if (!o->backing_id)
+		o->backing_id = id;
+	o->n_backed++;
+	h->is_passthrough = true;
+	fi->backing_id = o->backing_id;
+	return true;
+}
+
+static bool claim_direct(struct fs *fs, struct handle *h)
+{
+	guard_lock(&fs->lock);
+	if (h->object->n_backed)
+		return false;
+	h->object->n_direct++;
+	h->is_direct = true;
+	return true;
+}
+
+/* The kernel offered passthrough but does not let us use it: serve by direct_io from now on. */
+static void lose_passthrough(struct fs *fs, int err)
+{
+	errno = err;
+	log_warn("passthrough open failed: %m; reads are served by direct_io from now on");
+	snprintf(fs->passthrough_reason, sizeof(fs->passthrough_reason),
+		 "the kernel refused a backing file: %s", strerror(err));
+	fs->passthrough = false;
+}
+
+/* 0: done; -ENOENT: lost; -EAGAIN: open it direct. */
+static int open_passthrough(fuse_req_t req, struct handle *h, struct fuse_file_info *fi)
+{
+	struct fs *fs = req_fs(req);
+	const char *tier;
+
+	if (claim_passthrough(fs, h, fi, 0))
+		return 0;
+	int fd = object_open_frame(fs, h->object, &tier);
+	if (fd < 0)
+		return fd;
+	int id = fuse_passthrough_open(req, fd);
+	int err = errno;
+	close(fd);
+	if (id <= 0) {
+		if (err == EPERM || err == EOPNOTSUPP || err == ELOOP)
+			lose_passthrough(fs, err);
+		return -EAGAIN;
+	}
+	bool is_claimed = claim_passthrough(fs, h, fi, id);
+	if (!is_claimed || fi->backing_id != id)
+		fuse_passthrough_close(req, id); /* another open was faster */
+	return is_claimed ? 0 : -EAGAIN;
+}
+
+static int open_direct(struct fs *fs, struct handle *h, struct fuse_file_info *fi)
+{
+	const char *tier;
+
+	if (!claim_direct(fs, h))
+		return claim_passthrough(fs, h, fi, 0) ? 0 : -EAGAIN;
+	fi->direct_io = 1;
+	if (!h->object->size)
+		return 0;
+	h->fd = object_open_frame(fs, h->object, &tier);
+	return h->fd < 0 ? h->fd : 0;
+}
+
+static int open_bytes(fuse_req_t req, struct handle *h, struct fuse_file_info *fi)
+{
+	struct fs *fs = req_fs(req);
+	int rc = -EAGAIN;
+
+	/* -EAGAIN from both: another open changed the mode in between, so it is settled now. */
+	for (int tries = 0; rc == -EAGAIN && tries < 8; tries++) {
+		if (fs->passthrough && h->object->size)
+			rc = open_passthrough(req, h, fi);
+		if (rc == -EAGAIN)
+			rc = open_direct(fs, h, fi);
+	}
+	return rc == -EAGAIN ? -EBUSY : rc;
+}
+
+static void reply_opened(fuse_req_t req, struct handle *h, struct fuse_file_info *fi)
+{
+	fi->fh = (uint64_t)(uintptr_t)h;
+	if (fuse_reply_open(req, fi))
+		log_debug("open was interrupted"); /* the kernel sends RELEASE for an open it has seen only */
+}
+
+static void open_object(fuse_req_t req, struct inode *i, struct fuse_file_info *fi)
+{
+	struct fs *fs = req_fs(req);
+	int rc = hold_object(fs, i, (uint64_t)fuse_req_ctx(req)->pid);
+
+	counter_inc(opens);
+	if (rc) {
+		reply_err(req, rc);
+		return;
+	}
+	struct handle *h = handle_create(HANDLE_OBJECT, i);
+	h->object = i->object;
+	fi->noflush = 1;
+	rc = open_bytes(req, h, fi);
+	if (rc) {
+		uint64_t id = h->object->id;
+		close_object(req, h);
+		handle_free(fs, h);
+		if (rc == -ENOENT) {
+			log_error("object %016llx: its frame is gone", (unsigned long long)id);
+			counter_inc(lost);
+			space_remove_by_id(fs, id);
+			rc = -ESTALE; /* the kernel looks again and finds no such name */
+		}
+		reply_err(req, rc);
+		return;
+	}
+	if (h->is_passthrough)
+		counter_inc(opens_passthrough);
+	else
+		counter_inc(opens_direct);
+	reply_opened(req, h, fi);
+}
+
+/* ---- drafts ---- */
+
+static void redirect(fuse_req_t req, struct inode *i, int flags)
+{
+	struct fs *fs = req_fs(req);
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	struct caller_id who = ns_caller_always(ctx->pid, ctx->uid);
+	struct draft *d;
+
+	pthread_mutex_lock(&fs->lock);
+	char *name = i->name ? xstrdup(i->name) : NULL;
+	uint64_t dir_ino = i->parent;
+	pthread_mutex_unlock(&fs->lock);
+	int rc = name ? ns_open_for_write(fs, dir_ino, name, flags & O_TRUNC, true, &who, &d) : -ENOENT;
+	free(name);
+	if (!rc) {
+		counter_inc(redirects);
+		pthread_mutex_lock(&fs->lock);
+		draft_put_locked(fs, d);
+		pthread_mutex_unlock(&fs->lock);
+	}
+	reply_err(req, rc && rc != -ENOENT ? rc : -ESTALE);
+}
+
+/* Adds a handle to a draft that the caller holds by a ref. */
+static struct handle *attach_handle(struct fs *fs, struct draft *d, int flags,
+				    const struct caller_id *who)
+{
+	struct handle *h = handle_create(HANDLE_DRAFT, d->inode);
+
+	h->draft = d;
+	h->is_writable = wants_write(flags);
+	h->opener_tgid = who->tgid;
+	guard_lock(&fs->lock);
+	inode_get_locked(d->inode);
+	struct member *m = draft_join_locked(d, who);
+	if (h->is_writable)
+		m->has_opened = true;
+	h->draft_next = d->handles;
+	d->handles = h;
+	d->n_handles++;
+	if (h->is_writable)
+		d->wrote_since_open = false;
+	return h;
+}
+
+static void set_draft_flags(struct fuse_file_info *fi)
+{
+	fi->direct_io = 1;
+	fi->parallel_direct_writes = 1;
+}
+
+static int truncate_at_open(struct fs *fs, struct draft *d, int flags)
+{
+	struct space_wait w = { 0 };
+
+	if (!(flags & O_TRUNC))
+		return 0;
+	int rc = draft_resize(fs, d, 0, &w);
+	if (!rc) {
+		d->has_resize = false; /* publishes at close, as a new file does: nothing is mapped yet */
+		d->never_published = true;
+	}
+	return rc;
+}
+
+static void open_draft(fuse_req_t req, struct inode *i, struct fuse_file_info *fi)
+{
+	struct fs *fs = req_fs(req);
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+
+	pthread_mutex_lock(&fs->lock);
+	struct draft *d = i->draft;
+	if (d)
+		draft_get_locked(d);
+	pthread_mutex_unlock(&fs->lock);
+	if (!d) {
+		if (wants_write(fi->flags))
+			redirect(req, i, fi->flags);
+		else
+			reply_err(req, -ESTALE);
+		return;
+	}
+	struct caller_id who = ns_caller_always(ctx->pid, ctx->uid);
+	int rc = truncate_at_open(fs, d, fi->flags);
+	struct handle *h = rc ? NULL : attach_handle(fs, d, fi->flags, &who);
+	pthread_mutex_lock(&fs->lock);
+	draft_redirect_done_locked(d, &who);
+	draft_put_locked(fs, d);
+	pthread_mutex_unlock(&fs->lock);
+	if (rc) {
+		reply_err(req, rc);
+		return;
+	}
+	set_draft_flags(fi);
+	reply_opened(req, h, fi);
+}
+
+void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+	       struct fuse_file_info *fi)
+{
+	struct fs *fs = req_fs(req);
+	const struct fuse_ctx *ctx = fuse_req_ctx(req);
+	struct inode *dir = inode_of(fs, parent);
+	struct ns_new n = { .mode = S_IFREG | (mode & 07777), .uid = ctx->uid, .gid = ctx->gid };
+	struct fuse_entry_param e;
+	struct draft *d;
+
+	if (strlen(name) > CATALOG_NAME_MAX || dir->kind == INODE_CONTROL ||
+	    control_is_reserved(dir, name)) {
+		reply_err(req, strlen(name) > CATALOG_NAME_MAX ? -ENAMETOOLONG : -EPERM);
+		return;
+	}
+	struct caller_id who = ns_caller_always(ctx->pid, ctx->uid);
+	int rc = ns_create(fs, dir, name, &n, fi->flags & O_EXCL, fi->flags & O_TRUNC, &who, &d);
+	if (!rc) {
+		rc = truncate_at_open(fs, d, fi->flags);
+		if (rc) {
+			pthread_mutex_lock(&fs->lock);
+			draft_put_locked(fs, d);
+			pthread_mutex_unlock(&fs->lock);
+		}
+	}
+	if (rc) {
+		reply_err(req, rc);
+		return;
+	}
+	counter_inc(creates);
+	struct handle *h = attach_handle(fs, d, fi->flags | O_WRONLY, &who);
+	pthread_mutex_lock(&fs->lock);
+	fill_entry_locked(fs, d->inode, true, &e);
+	d->inode->nlookup++;
+	draft_put_locked(fs, d);
+	pthread_mutex_unlock(&fs->lock);
+	set_draft_flags(fi);
+	fi->fh = (uint64_t)(uintptr_t)h;
+	fuse_reply_create(req, &e, fi);
+}
+
+static void release_draft(struct fs *fs, struct handle *h)
+{
+	struct draft *d = h->draft;
+
+	pthread_mutex_lock(&fs->lock);
+	for (struct handle **p = &d->handles; *p; p = &(*p)->draft_next)
+		if (*p == h) {
+			*p = h->draft_next;
+			break;
+		}
+	draft_get_locked(d);
+	d->n_handles--;
+	bool is_last = d->n_handles == 0;
+	pthread_mutex_unlock(&fs->lock);
+	if (is_last)
+		flush_released_draft(fs, d);
+	pthread_mutex_lock(&fs->lock);
+	pthread_cond_broadcast(&fs->changed);
+	draft_put_locked(fs, d);
+	pthread_mutex_unlock(&fs->lock);
+}
+
+/* ---- the operations ---- */
+
+static void open_control(fuse_req_t req, struct inode *i, struct fuse_file_info *fi)
+{
+	struct fs *fs = req_fs(req);
+
+	pthread_mutex_lock(&fs->lock);
+	inode_get_locked(i);
+	pthread_mutex_unlock(&fs->lock);
+	struct handle *h = handle_create(HANDLE_CONTROL, i);
+	if (!wants_write(fi->flags))
+		h->text = control_text(fs, i->control_id, &h->text_len);
+	fi->direct_io = 1;
+	reply_opened(req, h, fi);
+}
+
+void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct inode *i = inode_of(req_fs(req), ino);
+
+	switch (i->kind) {
+	case INODE_OBJECT:
+		if (wants_write(fi->flags))
+			redirect(req, i, fi->flags);
+		else
+			open_object(req, i, fi);
+		break;
+	case INODE_DRAFT: open_draft(req, i, fi); break;
+	case INODE_CONTROL: open_control(req, i, fi); break;
+	default: reply_err(req, -EISDIR); break;
+	}
+}
+
+void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs *fs = req_fs(req);
+	struct handle *h = (struct handle *)(uintptr_t)fi->fh;
+
+	(void)ino;
+	if (fi->flock_release)
+		flock_release_owner(fs, fi->lock_owner);
+	if (h->kind == HANDLE_OBJECT)
+		close_object(req, h);
+	else if (h->kind == HANDLE_DRAFT)
+		release_draft(fs, h);
+	handle_free(fs, h);
+	reply_err(req, 0);
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/parse.h"
+#include "mcfs/tier.h"
+
+#define MIN_DRAM_BYTES (8ull << 20)
+
+static int usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+static int usage_error(const char *fmt, ...)
+{
+	va_list args;
+
+	fputs("mooncakefs: ", stderr);
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fputs(" (see mooncakefs --help)\n", stderr);
+	return EXIT_USAGE;
+}
+
+static void set_string(char **slot, const char *value)
+{
+	free(*slot);
+	*slot = strdup(value);
+}
+
+/* ---- one setter per option: value is never NULL; returns an EXIT_ code ---- */
+
+static int set_dram(struct options *o, const char *value)
+{
+	if (parse_size(value, &o->dram_bytes))
+		return usage_error("option dram=%s: not a size like 512M or 64G", value);
+	if (o->dram_bytes < MIN_DRAM_BYTES)
+		return usage_error("option dram=%s: at least 8M is needed", value);
+	return EXIT_OK;
+}
+
+static int set_ssd(struct options *o, const char *value)
+{
+	if (o->ssd_dir)
+		return usage_error("option ssd=%s: given twice; one directory is supported", value);
+	autofree char *dir = strdup(value);
+	char *colon = strrchr(dir, ':');
+	if (colon && colon[1] && !strchr(colon, '/')) {
+		if (parse_size(colon + 1, &o->ssd_bytes) || !o->ssd_bytes)
+			return usage_error("option ssd=%s: \"%s\" is not a size", value, colon + 1);
+		*colon = '\0';
+	}
+	if (*dir != '/')
+		return usage_error("option ssd=%s: the directory must be an absolute path", value);
+	set_string(&o->ssd_dir, dir);
+	return EXIT_OK;
+}
+
+static int set_state(struct options *o, const char *value)
+{
+	if (*value != '/')
+		return usage_error("option state=%s: must be an absolute path", value);
+	set_string(&o->state_dir, value);
+	return EXIT_OK;
+}
+
+static int set_node(struct options *o, const char *value)
+{
+	if (!*value || strlen(value) > 64 || strpbrk(value, "\"\\ \t"))
+		return usage_error("option node=%s: 1 to 64 characters without blanks or quotes", value);
+	set_string(&o->node, value);
+	return EXIT_OK;
+}
+
+static int set_log(struct options *o, const char *value)
+{
+	set_string(&o->log_target, value);
+	return EXIT_OK;
+}
+
+static int set_max_objects(struct options *o, const char *value)
+{
+	if (parse_u64(value, 16, UINT32_MAX, &o->max_objects))
+		return usage_error("option max_objects=%s: a number from 16 to 4294967295", value);
+	return EXIT_OK;
+}
+
+static int set_space_wait(struct options *o, const char *value)
+{
+	uint64_t seconds;
+
+	if (parse_u64(value, 0, 3600, &seconds))
+		return usage_error("option space_wait=%s: seconds, 0 to 3600", value);
+	o->space_wait_ms = (uint32_t)seconds * 1000;
+	return EXIT_OK;
+}
+
+static int set_passthrough(struct options *o, const char *value)
+{
+	if (strcmp(value, "auto") && strcmp(value, "off"))
+		return usage_error("option passthrough=%s: auto or off", value);
+	o->passthrough_off = !strcmp(value, "off");
+	return EXIT_OK;
+}
+
+static int set_allow_other(struct options *o, const char *value)
+{
+	(void)value;
+	o->allow_other = true;
+	return EXIT_OK;
+}
+
+static int set_nonempty(struct options *o, const char *value)
+{
+	(void)value;
+	o->nonempty = true;
+	return EXIT_OK;
+}
+
+static const struct option_row {
+	const char *name;
+	bool takes_value;
+	int (*set)(struct options *o, const char *value);
+	const char *help;
+} rows[] = {
+	{ "dram", true, set_dram, "SIZE     DRAM budget (default: a quarter of the available memory)" },
+	{ "ssd", true, set_ssd, "DIR[:SIZE] durable copies (default: STATE/ssd, 9/10 of its free space)" },
+	{ "state", true, set_state, "DIR      catalog and DRAM frames (default: /var/lib/mooncakefs)" },
+	{ "node", true, set_node, "NAME     this node's name (default: the host name)" },
+	{ "passthrough", true, set_passthrough, "auto|off  off: serve every read by direct_io" },
+	{ "max_objects", true, set_max_objects, "N        bound on objects (default: dram / 4 KiB)" },
+	{ "space_wait", true, set_space_wait,
+	  "SECONDS  how long a write waits for space before ENOSPC (default: 5)" },
+	{ "log", true, set_log, "stderr|syslog|FILE[:LEVEL]  error, warn, info, debug or trace" },
+	{ "allow_other", false, set_allow_other, "other users may use the mount" },
+	{ "nonempty", false, set_nonempty, "mount over a directory that has entries" },
+};
+
+/* Options of the kernel's mount(2), handed on as they are. */
+static const char *const kernel_flags[] = { "ro",     "rw",      "suid",    "nosuid",
+					    "dev",    "nodev",   "exec",    "noexec",
+					    "atime",  "noatime", "dirsync", "sync",
+					    "async",  "nodiratime", "relatime" };
+
+static void add_fuse_opt(struct options *o, const char *text)
+{
+	char *joined = NULL;
+
+	if (asprintf(&joined, "%s%s%s", o->fuse_opts ? o->fuse_opts : "", o->fuse_opts ? "," : "",
+		     text) < 0)
+		abort();
+	free(o->fuse_opts);
+	o->fuse_opts = joined;
+}
+
+static int set_option(struct options *o, char *text)
+{
+	char *value = strchr(text, '=');
+	size_t name_len = value ? (size_t)(value - text) : strlen(text);
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		const struct option_row *row = &rows[i];
+		if (strlen(row->name) != name_len || strncmp(row->name, text, name_len) != 0)
+			continue;
+		if (row->takes_value && (!value || !value[1]))
+			return usage_error("option %s needs a value", row->name);
+		if (!row->takes_value && value)
+			return usage_error("option %s takes no value", row->name);
+		return row->set(o, value ? value + 1 : "");
+	}
+	for (size_t i = 0; i < sizeof(kernel_flags) / sizeof(*kernel_flags); i++)
+		if (!strcmp(text, kernel_flags[i])) {
+			add_fuse_opt(o, text);
+			return EXIT_OK;
+		}
+	if (!strncmp(text, "fsname=", 7)) {
+		add_fuse_opt(o, text);
+		return EXIT_OK;
+	}
+	return usage_error("unknown option \"%s\"", text);
+}
+
+static int set_option_list(struct options *o, const char *list)
+{
+	autofree char *copy = strdup(list);
+	char *save = NULL;
+
+	for (char *t = strtok_r(copy, ",", &save); t; t = strtok_r(NULL, ",", &save)) {
+		int rc = set_option(o, t);
+		if (rc)
+			return rc;
+	}
+	return EXIT_OK;
+}
+
+static int read_config(struct options *o, const char *path)
+{
+	FILE *f = fopen(path, "re");
+	char *line = NULL;
+	size_t cap = 0;
+	int rc = EXIT_OK, n = 0;
+
+	if (!f)
+		return usage_error("configuration file %s: %s", path, strerror(errno));
+	while (rc == EXIT_OK && getline(&line, &cap, f) >= 0) {
+		n++;
+		line[strcspn(line, "#\r\n")] = '\0';
+		char *text = line + strspn(line, " \t");
+		for (size_t len = strlen(text); len && strchr(" \t", text[len - 1]); len--)
+			text[len - 1] = '\0';
+		if (*text && set_option(o, text)) {
+			fprintf(stderr, "mooncakefs: in configuration file %s, line %d\n", path, n);
+			rc = EXIT_USAGE;
+		}
+	}
+	free(line);
+	fclose(f);
+	return rc;
+}
+
+static int fill_defaults(struct options *o)
+{
+	char host[HOST_NAME_MAX + 1] = "node";
+
+	if (!o->state_dir)
+		set_string(&o->state_dir, "/var/lib/mooncakefs");
+	if (!o->ssd_dir && asprintf(&o->ssd_dir, "%s/ssd", o->state_dir) < 0)
+		return EXIT_RUNTIME;
+	if (!o->node) {
+		gethostname(host, sizeof(host) - 1);
+		set_string(&o->node, host);
+	}
+	if (!o->log_target)
+		set_string(&o->log_target, o->foreground ? "stderr" : "syslog");
+	if (!o->dram_bytes)
+		o->dram_bytes = dram_budget_default();
+	if (!o->max_objects)
+		o->max_objects = o->dram_bytes / 4096;
+	return EXIT_OK;
+}
+
+static int set_mountpoint(struct options *o, const char *text)
+{
+	if (*text == '/') {
+		set_string(&o->mountpoint, text);
+	} else {
+		char cwd[PATH_MAX];
+		if (!getcwd(cwd, sizeof(cwd)) || asprintf(&o->mountpoint, "%s/%s", cwd, text) < 0)
+			return usage_error("mount point %s: %s", text, strerror(errno));
+	}
+	for (size_t len = strlen(o->mountpoint); len > 1 && o->mountpoint[len - 1] == '/'; len--)
+		o->mountpoint[len - 1] = '\0';
+	return EXIT_OK;
+}
+
+int options_parse(int argc, char **argv, struct options *o)
+{
+	int opt, rc = EXIT_OK;
+
+	*o = (struct options){ .space_wait_ms = 5000 };
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--help"))
+			o->show_help = true;
+		else if (!strcmp(argv[i], "--version"))
+			o->show_version = true;
+	}
+	if (o->show_help || o->show_version)
+		return EXIT_OK;
+	opterr = 0;
+	while (rc == EXIT_OK && (opt = getopt(argc, argv, "fhVc:o:")) != -1) {
+		switch (opt) {
+		case 'f': o->foreground = true; break;
+		case 'h': o->show_help = true; return EXIT_OK;
+		case 'V': o->show_version = true; return EXIT_OK;
+		case 'c': rc = read_config(o, optarg); break;
+		case 'o': rc = set_option_list(o, optarg); break;
+		default: return usage_error("unknown option or missing value: -%c", optopt);
+		}
+	}
+	if (rc)
+		return rc;
+	if (optind >= argc)
+		return usage_error("mount point missing");
+	if (optind + 1 < argc)
+		return usage_error("more than one mount point: \"%s\"", argv[optind + 1]);
+	rc = set_mountpoint(o, argv[optind]);
+	return rc ? rc : fill_defaults(o);
+}
+
+void options_fini(struct options *o)
+{
+	free(o->mountpoint);
+	free(o->state_dir);
+	free(o->ssd_dir);
+	free(o->node);
+	free(o->log_target);
+	free(o->fuse_opts);
+	*o = (struct options){ 0 };
+}
+
+void options_print_help(void)
+{
+	printf("usage: mooncakefs [-f] [-c FILE] [-o OPTION,...] MOUNTPOINT\n\n"
+	       "Mounts LLM KV-cache objects and model weights as files, at memory speed.\n"
+	       "Returns when the mount answers.\n\n"
+	       "  -f        stay in the foreground, log to stderr\n"
+	       "  -c FILE   read options from FILE, one per line\n"
+	       "  -h, -V    this help, the version\n\nOptions (-o):\n");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		printf("  %s%s%s\n", rows[i].name, rows[i].takes_value ? "=" : "  ", rows[i].help);
+	printf("  ro, nosuid, nodev, noexec, noatime, ...  as for mount(8)\n\n"
+	       "Exit status: 0 mounted, 1 runtime error, 2 usage error. See mooncakefs(8).\n");
+}

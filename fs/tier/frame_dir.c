@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frame_dir: the life of frames in one directory, and the bytes they are charged.
+ *
+ *   state      name   fd         charged as                    leaves by
+ *   open       yes    owner's    struct frame.charged_bytes    seal, share, discard
+ *   sealed     yes    none       its owner's record            drop
+ *   free       yes    free list  recycled.charged_bytes        take, trim (unlinked)
+ *   zombie     none   ours       zombie.charged_bytes          reclaim, when its last user is gone
+ *
+ * Invariants: space.used_bytes is the sum over all four; a frame is in one state; a free frame has no
+ * user but us; a name, once given up, never names other bytes (a recycled file gets a new id first),
+ * so a stale record finds nothing rather than another object.
+ *
+ * A charge is an estimate from above while a frame is open (bytes in whole pages and the overhead) and
+ * exact from seal on (st_blocks). Sealing may thus pass the budget by what was written uncharged.
+ *
+ * Lock: space_lock (see frame_space.c), never over a system call.
+ * Failure: an operation that fails leaves the frame in its state, with its charge.
+ */
+#include "tier/frame_dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+static uint64_t stat_charge(const struct frame_dir *d, const struct stat *st)
+{
+	return frame_space_charge(d, (uint64_t)st->st_blocks * 512);
+}
+
+/* ---- take ---- */
+
+static bool take_recycled(struct frame_dir *d, uint64_t size_bytes, struct frame *out)
+{
+	struct recycled r;
+
+	guard_lock(&d->space_lock);
+	if (!free_list_take(&d->free_list, size_bytes, &r))
+		return false;
+	d->space.n_open++;
+	d->space.n_recycled++;
+	*out = (struct frame){.id = r.id,
+			      .fd = r.fd,
+			      .size_bytes = size_bytes,
+			      .stale_bytes = size_bytes,
+			      .charged_bytes = r.charged_bytes};
+	return true;
+}
+
+static int create_frame(struct frame_dir *d, uint64_t size_bytes, struct frame *out)
+{
+	uint64_t id;
+	int fd = frame_name_create(d, &id);
+
+	if (frame_space_free_fds(d, fd))
+		fd = frame_name_create(d, &id);
+	if (fd < 0) {
+		log_error("%s: create a frame in %s: %s", d->conf.name, d->conf.path,
+			  strerror(-fd));
+		return fd;
+	}
+	if (size_bytes > 0 && ftruncate(fd, (off_t)size_bytes)) {
+		int err = errno;
+		log_error("%s: size frame %016llx to %llu: %m", d->conf.name,
+			  (unsigned long long)id, (unsigned long long)size_bytes);
+		(void)frame_name_unlink(d, id);
+		close(fd);
+		return -err;
+	}
+	*out = (struct frame){.id = id,
+			      .fd = fd,
+			      .size_bytes = size_bytes,
+			      .charged_bytes = d->conf.overhead_bytes};
+	return 0;
+}
+
+int frame_dir_take(struct tier *t, uint64_t size_hint_bytes, struct frame *out)
+{
+	struct frame_dir *d = frame_dir_of(t);
+
+	if (size_hint_bytes > INT64_MAX)
+		return -EFBIG;
+	if (size_hint_bytes > 0 && take_recycled(d, size_hint_bytes, out))
+		return 0;
+	int rc = frame_space_reserve(d, d->conf.overhead_bytes);
+	if (rc)
+		return rc;
+	rc = create_frame(d, size_hint_bytes, out);
+	if (rc) {
+		frame_space_uncharge(d, d->conf.overhead_bytes);
+		return rc;
+	}
+	guard_lock(&d->space_lock);
+	d->space.n_open++;
+	d->space.n_created++;
+	return 0;
+}
+
+/* ---- open frames ---- */
+
+int frame_dir_resize(struct tier *t, struct frame *f, uint64_t bytes)
+{
+	struct frame_dir *d = frame_dir_of(t);
+
+	if (bytes == f->size_bytes)
+		return 0;
+	if (bytes > INT64_MAX)
+		return -EFBIG;
+	if (ftruncate(f->fd, (off_t)bytes)) {
+		int err = errno;
+		log_error("%s: resize frame %016llx from %llu to %llu: %m", d->conf.name,
+			  (unsigned long long)f->id, (unsigned long long)f->size_bytes,
+			  (unsigned long long)bytes);
+		return -err;
+	}
+	f->size_bytes = bytes;
+	if (f->stale_bytes > bytes)
+		f->stale_bytes = bytes;
+	uint64_t most = frame_space_charge(d, bytes);
+	if (f->charged_bytes > most) {
+		frame_space_uncharge(d, f->charged_bytes - most);
+		f->charged_bytes = most;
+	}
+	return 0;
+}
+
+int frame_dir_share(struct tier *t, struct frame *f, uint64_t *charged_out)
+{
+	struct frame_dir *d = frame_dir_of(t);
+	struct stat st;
+
+	if (fstat(f->fd, &st)) {
+		int err = errno;
+		log_error("%s: stat frame %016llx: %m", d->conf.name, (unsigned long long)f->id);
+		return -err;
+	}
+	if ((uint64_t)st.st_size != f->size_bytes) {
+		log_error("%s: frame %016llx has %lld bytes instead of %llu", d->conf.name,
+			  (unsigned long long)f->id, (long long)st.st_size,
+			  (unsigned long long)f->size_bytes);
+		return -EIO;
+	}
+	uint64_t charge = stat_charge(d, &st);
+	guard_lock(&d->space_lock);
+	frame_space_uncharge_locked(d, f->charged_bytes);
+	d->space.used_bytes += charge;
+	d->space.n_open--;
+	d->space.n_sealed++;
+	f->charged_bytes = 0; /* the sealed frame's, no longer this view's */
+	*charged_out = charge;
+	return 0;
+}
+
+void frame_dir_unshare(struct tier *t, struct frame *f)
+{
+	if (f->fd >= 0)
+		close(f->fd);
+	*f = FRAME_NONE;
+}
+
+int frame_dir_seal(struct tier *t, struct frame *f, uint64_t *charged_out)
+{
+	int rc = frame_dir_share(t, f, charged_out);
+
+	if (!rc)
+		frame_dir_unshare(t, f);
+	return rc;
+}
+
+int frame_dir_open(struct tier *t, uint64_t frame_id)
+{
+	struct frame_dir *d = frame_dir_of(t);
+	int fd = frame_name_open(d, frame_id, O_RDONLY);
+
+	if (frame_space_free_fds(d, fd))
+		fd = frame_name_open(d, frame_id, O_RDONLY);
+	if (fd < 0)
+		log_warn("%s: open frame %016llx: %s", d->conf.name, (unsigned long long)frame_id,
+			 strerror(-fd));
+	return fd;
+}
+
+/* ---- the end of a frame ---- */
+
+void frame_dir_discard(struct tier *t, struct frame *f)
+{
+	struct frame_dir *d = frame_dir_of(t);
+	struct recycled r = {.id = f->id, .fd = f->fd};
+	struct stat st;
+
+	if (f->id == 0)
+		return;
+	/* Pages may have come and gone since the charge was made. An unreadable frame is just removed. */
+	bool is_known = !fstat(f->fd, &st);
+	pthread_mutex_lock(&d->space_lock);
+	d->space.n_open--;
+	frame_space_uncharge_locked(d, f->charged_bytes);
+	if (is_known) {
+		r.size_bytes = (uint64_t)st.st_size;
+		r.charged_bytes = stat_charge(d, &st);
+		d->space.used_bytes += r.charged_bytes;
+	}
+	pthread_mutex_unlock(&d->space_lock);
+	frame_space_retire(d, &r);
+	*f = FRAME_NONE;
+}
+
+void frame_dir_drop(struct tier *t, uint64_t frame_id, uint64_t size_bytes, uint64_t charged_bytes)
+{
+	struct frame_dir *d = frame_dir_of(t);
+	struct recycled r = {
+		.id = frame_id, .size_bytes = size_bytes, .charged_bytes = charged_bytes};
+	struct stat st;
+
+	pthread_mutex_lock(&d->space_lock);
+	d->space.n_sealed--;
+	pthread_mutex_unlock(&d->space_lock);
+	r.fd = frame_name_open(d, frame_id, O_RDWR);
+	if (frame_space_free_fds(d, r.fd))
+		r.fd = frame_name_open(d, frame_id, O_RDWR);
+	if (r.fd < 0) {
+		log_error("%s: drop frame %016llx: %s", d->conf.name, (unsigned long long)frame_id,
+			  strerror(-r.fd));
+		if (r.fd != -ENOENT)
+			(void)frame_name_unlink(d, frame_id);
+		frame_space_uncharge(d, charged_bytes);
+		return;
+	}
+	/* A size that is wrong in the caller's record would show old bytes to the next object. */
+	if (fstat(r.fd, &st) || (uint64_t)st.st_size != size_bytes)
+		r.size_bytes = 0; /* not recycled */
+	frame_space_retire(d, &r);
+}
+
+/* ---- upkeep ---- */
+
+void frame_dir_adopt(struct tier *t, uint64_t frame_id, uint64_t charged_bytes)
+{
+	struct frame_dir *d = frame_dir_of(t);
+
+	frame_name_seen(d, frame_id);
+	guard_lock(&d->space_lock);
+	d->space.n_sealed++;
+	d->space.used_bytes += charged_bytes;
+}
+
+/* ---- lifecycle ---- */
+
+static void ignore_lease_signal(void)
+{
+	struct sigaction now, ignore = {.sa_handler = SIG_IGN};
+
+	if (!sigaction(SIGIO, NULL, &now) && !(now.sa_flags & SA_SIGINFO) &&
+	    now.sa_handler == SIG_DFL)
+		sigaction(SIGIO, &ignore, NULL);
+}
+
+/* At most a quarter of the fds this process may have. */
+static uint32_t free_list_capacity(void)
+{
+	struct rlimit fds;
+
+	if (!getrlimit(RLIMIT_NOFILE, &fds) && fds.rlim_cur / 4 < FREE_LIST_MAX_FRAMES)
+		return (uint32_t)(fds.rlim_cur / 4);
+	return FREE_LIST_MAX_FRAMES;
+}
+
+int frame_dir_init(struct frame_dir *d, const struct tier_ops *ops,
+		   const struct frame_dir_conf *conf)
+{
+	struct timespec now;
+	int rc;
+
+	*d = (struct frame_dir){
+		.tier.ops = ops, .conf = *conf, .space.budget_bytes = conf->budget_bytes};
+	d->conf.path = strdup(conf->path);
+	if (!d->conf.path)
+		return -ENOMEM;
+	rc = free_list_init(&d->free_list, conf->recycles ? free_list_capacity() : 0);
+	if (rc)
+		goto err_path;
+	d->fd = open(conf->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (d->fd < 0) {
+		rc = -errno;
+		log_error("%s: open directory %s: %m", conf->name, conf->path);
+		goto err_free_list;
+	}
+	clock_gettime(CLOCK_REALTIME, &now);
+	d->next_id = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+	pthread_mutex_init(&d->space_lock, NULL);
+	pthread_mutex_init(&d->grow_lock, NULL);
+	ignore_lease_signal();
+	return 0;
+
+err_free_list:
+	free_list_fini(&d->free_list);
+err_path:
+	free((char *)(uintptr_t)d->conf.path);
+	return rc;
+}
+
+void frame_dir_fini(struct frame_dir *d, bool removes_frames)
+{
+	frame_space_fini(d);
+	if (d->space.n_open > 0)
+		log_warn("%s: %llu frames still open at the end", d->conf.name,
+			 (unsigned long long)d->space.n_open);
+	if (removes_frames)
+		frame_name_remove_all(d);
+	close(d->fd);
+	pthread_mutex_destroy(&d->grow_lock);
+	pthread_mutex_destroy(&d->space_lock);
+	free((char *)(uintptr_t)d->conf.path);
+}

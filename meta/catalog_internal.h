@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* catalog_internal: what catalog's parts, its tests and repair tools see beyond mcfs/catalog.h. */
+#ifndef MCFS_CATALOG_INTERNAL_H
+#define MCFS_CATALOG_INTERNAL_H
+
+#include "mcfs/catalog.h"
+
+#define CATALOG_FORMAT 1
+#define CATALOG_FORMAT_KEY "format" /* in control; written when the catalog is created */
+
+/* The column families names, objects, control. */
+enum catalog_table {
+	CATALOG_NAMES,
+	CATALOG_OBJECTS,
+	CATALOG_CONTROL,
+	CATALOG_N_TABLES
+};
+
+/* Puts bytes as they are, whether they make a key and a record or not. */
+void catalog_batch_put_raw(struct catalog_batch *b, enum catalog_table t, const void *key,
+			   size_t key_len, const void *value, size_t value_len);
+
+#endif

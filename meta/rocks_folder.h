@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rocks_folder: the directory that holds the catalog's files. Thread safe, no state. */
+#ifndef MCFS_ROCKS_FOLDER_H
+#define MCFS_ROCKS_FOLDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * Creates path, not its parents, with mode 0700 where absent, unless read_only. *exists_out: there is a
+ * database in it. Returns 0 or the negative errno of mkdir or stat, logged; -ENOENT when read_only finds
+ * no database; -ENAMETOOLONG.
+ */
+int rocks_folder_prepare(const char *path, bool read_only, bool *exists_out);
+
+/* What its files occupy on disk, in bytes; RocksDB's own numbers leave the log out. 0: unreadable. */
+uint64_t rocks_folder_bytes(const char *path);
+
+#endif

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the integration tests.
+
+mount       a mount of this test's own; @pytest.mark.options(dram="64M", ...) sets options
+new_mount   a function that makes more of them: new_mount(dram="64M") -> Mount, not started
+fs          one mount for all tests of a file
+d           an empty directory of the test's own on fs
+new_client  a function that starts a client process, see harness.client
+
+@pytest.mark.mooncake     the behaviour is mooncakefs's own: skipped on MCFS_TEST_DIR
+@pytest.mark.limit(90)    seconds the test may take (default 60)
+"""
+import os
+import re
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from harness import client, env, mount as mount_module, progs, watchdog  # noqa: E402
+
+DEFAULT_LIMIT = 60
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "options(**options): -o options of the mount fixture")
+    config.addinivalue_line("markers", "mooncake: behaviour that only mooncakefs has")
+    config.addinivalue_line("markers", "limit(seconds): time limit of the test")
+
+
+def pytest_unconfigure(config):
+    progs.cleanup()
+
+
+def pytest_runtest_setup(item):
+    if env.PLAIN_DIR and item.get_closest_marker("mooncake"):
+        pytest.skip("behaviour of mooncakefs only (MCFS_TEST_DIR is set)")
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_call(item):
+    marker = item.get_closest_marker("limit")
+    with watchdog.Limit(marker.args[0] if marker else DEFAULT_LIMIT, item.nodeid):
+        yield
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_fixture_setup(fixturedef, request):
+    with watchdog.Limit(DEFAULT_LIMIT, f"fixture {fixturedef.argname}"):
+        yield
+
+
+def _report(problems):
+    if problems:
+        pytest.fail("\n".join(problems), pytrace=False)
+
+
+@pytest.fixture
+def new_mount():
+    """Makes mounts that are not started yet; all are stopped and checked at the end."""
+    env.require_daemon()
+    made = []
+
+    def make(**options):
+        made.append(mount_module.Mount(**options))
+        return made[-1]
+
+    yield make
+    problems = []
+    with watchdog.Limit(DEFAULT_LIMIT, "stopping the mounts"):
+        for c in list(client.live):
+            c.destroy()
+        for m in made:
+            problems += m.destroy()
+    _report(problems)
+
+
+@pytest.fixture
+def mount(request, new_mount):
+    marker = request.node.get_closest_marker("options")
+    return new_mount(**(marker.kwargs if marker else {})).start()
+
+
+@pytest.fixture(scope="module")
+def _shared():
+    """Holds the mount of a file; a test that finds it broken replaces it."""
+    holder = {"mount": None}
+    yield holder
+    if holder["mount"]:
+        with watchdog.Limit(DEFAULT_LIMIT, "stopping the shared mount"):
+            _report(holder["mount"].destroy())
+
+
+@pytest.fixture
+def fs(request, _shared):
+    m = _shared["mount"]
+    if m is None or not m.is_up:
+        if m is not None:
+            m.destroy()
+        _shared["mount"] = None
+        if env.PLAIN_DIR:
+            m = mount_module.PlainDir()
+        else:
+            env.require_daemon()
+            marker = request.node.get_closest_marker("options")
+            m = mount_module.Mount(**(marker.kwargs if marker else {})).start()
+        _shared["mount"] = m
+    m.expected = []
+    yield m
+    m.check()
+    problems, m.problems = m.problems, []
+    _report(problems)
+
+
+_serial = 0
+
+
+@pytest.fixture
+def d(request, fs):
+    global _serial
+    _serial += 1
+    name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:60]
+    path = os.path.join(fs.path, f"{name}.{_serial}")
+    os.mkdir(path)
+    return path
+
+
+@pytest.fixture
+def new_client(request):
+    """Starts client processes; all are ended before the mount is."""
+    made = []
+
+    def make(**kwargs):
+        made.append(client.Client(**kwargs))
+        return made[-1]
+
+    yield make
+    for c in made:
+        c.destroy()
+
+
+@pytest.fixture
+def client_a(new_client):
+    return new_client()
+
+
+@pytest.fixture
+def client_b(new_client):
+    return new_client()

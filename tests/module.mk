@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# tests/: every program links what it needs out of three archives: the daemon
+# without its main, the client without its main, and what tests share (tests/lib,
+# tests/fakes, tests/bench/lib).
+
+unit-srcs := $(wildcard tests/unit/test_*.c)
+stress-srcs := $(wildcard tests/stress/*.c)
+bench-srcs := $(wildcard tests/bench/*.c)
+progs-srcs := $(wildcard tests/integration/progs/*.c)
+fuzz-srcs := $(wildcard tests/fuzz/fuzz_*.c)
+fuzz-main := $(wildcard tests/fuzz/standalone.c)
+testlib-srcs := $(call sources,tests/lib tests/fakes tests/bench/lib)
+
+testlib-objs := $(call objects,$(testlib-srcs))
+test-objs := $(call objects,$(unit-srcs) $(stress-srcs) $(bench-srcs) $(progs-srcs) \
+	$(fuzz-srcs) $(fuzz-main)) $(testlib-objs)
+
+unit-bins := $(patsubst %.c,$(O)/%,$(unit-srcs))
+stress-bins := $(patsubst %.c,$(O)/%,$(stress-srcs))
+bench-bins := $(patsubst %.c,$(O)/%,$(bench-srcs))
+progs-bins := $(patsubst tests/integration/progs/%.c,$(O)/tests/progs/%,$(progs-srcs))
+fuzz-replay-bins := $(if $(fuzz-main),$(patsubst %.c,$(O)/%,$(fuzz-srcs)))
+fuzz-engine-bins := $(patsubst tests/fuzz/%.c,$(O)/tests/fuzz-engine/%,$(fuzz-srcs))
+
+tests-includes := -I. -Iinclude -Ifs -Imeta -Itransport -Itests
+
+# Criterion's macros nest statement expressions with the same names inside.
+$(call objects,$(unit-srcs) $(testlib-srcs)): private MODULE_CFLAGS = $(tests-includes) \
+	$(FUSE3_CFLAGS) $(BASE_CFLAGS) $(CRITERION_CFLAGS) -Wno-shadow
+$(call objects,$(stress-srcs) $(bench-srcs) $(progs-srcs) $(fuzz-srcs) $(fuzz-main)): \
+	private MODULE_CFLAGS = $(tests-includes) $(FUSE3_CFLAGS) $(BASE_CFLAGS)
+
+# In a group, because fakes call the daemon's code and the daemon's code is
+# tested against fakes.
+test-archives := $(O)/obj/testlib.a $(O)/obj/core.a $(O)/obj/cli.a
+test-group := -Wl,--start-group $(test-archives) -Wl,--end-group
+
+# $(call test-link,OBJECTS,LIBS)
+define test-link
+$(call say,LD,$@)
+@mkdir -p $(@D)
+$(Q)$(LINK) -o $@ $(1) $(test-group) $(call rpath,$(@D)) $(DAEMON_LIBS) $(2)
+endef
+
+$(unit-bins): $(O)/%: $(O)/obj/%.o $(test-archives) $(O)/.ldflags
+	$(call test-link,$<,$(CRITERION_LIBS) -lm)
+$(stress-bins) $(bench-bins): $(O)/%: $(O)/obj/%.o $(test-archives) $(O)/.ldflags
+	$(call test-link,$<,-lm)
+$(fuzz-replay-bins): $(O)/%: $(O)/obj/%.o $(O)/obj/tests/fuzz/standalone.o $(test-archives) $(O)/.ldflags
+	$(call test-link,$< $(O)/obj/tests/fuzz/standalone.o,)
+$(fuzz-engine-bins): $(O)/tests/fuzz-engine/%: $(O)/obj/tests/fuzz/%.o $(test-archives) $(O)/.ldflags
+	$(call test-link,-fsanitize=fuzzer $<,)
+
+# Programs that stand for a user's: the system's libraries and nothing of ours.
+$(progs-bins): $(O)/tests/progs/%: $(O)/obj/tests/integration/progs/%.o $(O)/.ldflags
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LINK) -o $@ $< -lm
+
+.PHONY: tests-build unit-build stress-build bench-build progs-build fuzz-replay-build fuzz-bins
+unit-build: $(unit-bins)
+stress-build: $(stress-bins)
+bench-build: $(bench-bins)
+progs-build: $(progs-bins)
+fuzz-replay-build: $(fuzz-replay-bins)
+fuzz-bins: $(fuzz-engine-bins)
+tests-build: unit-build stress-build bench-build progs-build fuzz-replay-build
+# A recipe that does nothing keeps make from saying that there was nothing to do.
+unit-build stress-build bench-build progs-build fuzz-replay-build fuzz-bins tests-build:
+	@:
