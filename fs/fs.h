@@ -60,6 +60,16 @@ struct fs {
 	uint64_t n_adopted;           /* objects found again at start */
 };
 
+/*
+ * Everything below the FUSE session: catalog, tiers, tables, objects adopted, notifier running. Tests
+ * run the whole file system on it without a mount. On failure (-errno, logged) fs_destroy undoes what
+ * was done. frees_dram: the frames go, else they stay for the next start.
+ */
+int fs_create(struct fs *fs, const struct options *opt);
+void fs_destroy(struct fs *fs, bool frees_dram);
+/* mkdir -p; the last directory gets mode 0700. */
+int fs_make_dirs(const char *path);
+
 /* CLOCK_MONOTONIC and CLOCK_REALTIME in nanoseconds. */
 int64_t now_mono_ns(void);
 int64_t now_real_ns(void);

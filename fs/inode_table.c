@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "fs.h"
+#include "object/draft.h"
 #include "object/namespace.h"
 #include "object/object.h"
 
@@ -68,6 +69,8 @@ void inode_table_destroy(struct inode_table *t)
 	for (size_t b = 0; b < t->n_buckets; b++)
 		for (struct inode *i = t->buckets[b], *next; i; i = next) {
 			next = i->hash_next;
+			if (i->draft)
+				draft_abandon(i->draft);
 			inode_free(i);
 		}
 	free(t->buckets);

@@ -15,35 +15,13 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/parse.h"
-#include "control/control.h"
 #include "daemonize.h"
 #include "fs.h"
 #include "housekeeper.h"
-#include "inode_table.h"
-#include "notifier.h"
-#include "object/adopt.h"
-#include "object/draft.h"
-#include "object/flock_table.h"
-#include "object/object.h"
-#include "object/version.h"
 #include "options.h"
 #include "session.h"
 
 /* ---- state directory ---- */
-
-static int make_dirs(const char *path)
-{
-	autofree char *copy = xstrdup(path);
-
-	for (char *p = copy + 1; *p; p++)
-		if (*p == '/') {
-			*p = '\0';
-			if (mkdir(copy, 0755) && errno != EEXIST)
-				return -errno;
-			*p = '/';
-		}
-	return mkdir(copy, 0700) && errno != EEXIST ? -errno : 0;
-}
 
 /* Takes the state directory for this process. Returns the lock's fd or -errno (logged). */
 static int lock_state(const struct options *opt)
@@ -51,7 +29,7 @@ static int lock_state(const struct options *opt)
 	autofree char *path = NULL;
 	char pid[32] = "";
 
-	int rc = make_dirs(opt->state_dir);
+	int rc = fs_make_dirs(opt->state_dir);
 	if (rc) {
 		log_error("state directory %s: %s", opt->state_dir, strerror(-rc));
 		return rc;
@@ -95,93 +73,6 @@ static void raise_fd_limit(void)
 	if (setrlimit(RLIMIT_NOFILE, &r))
 		log_warn("cannot raise the limit of open files to %llu: %m",
 			 (unsigned long long)r.rlim_max);
-}
-
-static void init_locks(struct fs *fs)
-{
-	pthread_condattr_t attr;
-
-	pthread_mutex_init(&fs->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&fs->changed, &attr);
-	pthread_condattr_destroy(&attr);
-	for (int k = 0; k < NAME_STRIPES; k++)
-		pthread_mutex_init(&fs->name_stripes[k], NULL);
-}
-
-static int open_tiers(struct fs *fs)
-{
-	const struct options *o = fs->opt;
-	autofree char *path = NULL;
-	char why[256];
-
-	if (asprintf(&path, "%s/dram", o->state_dir) < 0)
-		return -ENOMEM;
-	int rc = dram_budget_check(path, o->dram_bytes, why, sizeof(why));
-	if (rc) {
-		log_error("option dram=%llu: %s", (unsigned long long)o->dram_bytes, why);
-		return rc;
-	}
-	rc = dram_tier_create(&(struct dram_conf){ .path = path, .budget_bytes = o->dram_bytes },
-			      &fs->dram);
-	if (rc)
-		return rc;
-	rc = make_dirs(o->ssd_dir);
-	if (rc) {
-		log_error("ssd directory %s: %s", o->ssd_dir, strerror(-rc));
-		return rc;
-	}
-	return ssd_tier_create(&(struct ssd_conf){ .path = o->ssd_dir, .budget_bytes = o->ssd_bytes },
-			       &fs->ssd);
-}
-
-static int fs_create(struct fs *fs)
-{
-	autofree char *path = NULL;
-
-	init_locks(fs);
-	fs->start_ns = now_mono_ns();
-	fs->inodes = inode_table_create();
-	fs->objects = object_table_create();
-	fs->drafts = draft_table_create();
-	fs->flocks = flock_table_create();
-	fs->policy = policy_lru_create();
-	if (asprintf(&path, "%s/catalog", fs->opt->state_dir) < 0)
-		return -ENOMEM;
-	int rc = catalog_open(&(struct catalog_conf){ .path = path }, &fs->catalog);
-	if (!rc)
-		rc = open_tiers(fs);
-	if (!rc)
-		rc = version_clock_create(fs->catalog, &fs->clock);
-	if (!rc)
-		rc = adopt_all(fs);
-	if (rc)
-		log_error("cannot start on state directory %s: %s", fs->opt->state_dir, strerror(-rc));
-	else
-		control_init(fs);
-	return rc;
-}
-
-static void fs_destroy(struct fs *fs, bool frees_dram)
-{
-	if (fs->ssd)
-		tier_call(fs->ssd, destroy, false);
-	if (fs->dram)
-		tier_call(fs->dram, destroy, frees_dram);
-	version_clock_destroy(fs->clock);
-	if (fs->catalog)
-		catalog_close(fs->catalog);
-	if (fs->policy)
-		fs->policy->ops->destroy(fs->policy);
-	flock_table_destroy(fs->flocks);
-	draft_table_destroy(fs->drafts);
-	object_table_destroy(fs->objects);
-	inode_table_destroy(fs->inodes);
-	for (int k = 0; k < NAME_STRIPES; k++)
-		pthread_mutex_destroy(&fs->name_stripes[k]);
-	pthread_cond_destroy(&fs->changed);
-	pthread_mutex_destroy(&fs->lock);
 }
 
 /* ---- ready ---- */
@@ -241,7 +132,7 @@ static void say_what_stays(const struct fs *fs)
 
 int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
 {
-	struct fs fs = { .opt = opt };
+	struct fs fs;
 	bool frees_dram = false;
 
 	int rc = log_init(opt->log_target, "mooncakefs");
@@ -255,9 +146,7 @@ int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
 	int lock_fd = lock_state(opt);
 	if (lock_fd < 0)
 		return EXIT_RUNTIME;
-	rc = fs_create(&fs);
-	if (!rc)
-		rc = notifier_start(&fs, &fs.notifier);
+	rc = fs_create(&fs, opt);
 	if (!rc)
 		rc = session_mount(&fs);
 	if (!rc) {
@@ -268,7 +157,6 @@ int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
 		if (!frees_dram)
 			say_what_stays(&fs);
 	}
-	notifier_stop(fs.notifier);
 	fs_destroy(&fs, frees_dram);
 	close(lock_fd);
 	if (!rc && frees_dram)

@@ -26,6 +26,7 @@ struct options {
 	bool nonempty;
 	bool foreground;         /* -f */
 	bool show_help, show_version;
+	bool plain_dram;         /* tests without root: the dram tier is an ordinary directory */
 	char *fuse_opts;         /* what the kernel's mount takes: ro, nosuid, noatime, ... */
 };
 

@@ -10,7 +10,7 @@
  * Locks: none; struct catalog does not change after catalog_open.
  *
  * How it fails: rocks logs what RocksDB reports. A damaged or newer record is logged here with its
- * key, fails the lookup of that key, and is left out of scans, so that one bad record hides one name.
+ * key, fails the lookup of that key, and is left out of scans: one bad record hides one name.
  */
 #include "mcfs/catalog.h"
 

@@ -4,7 +4,7 @@
  *
  * Every record starts with its version (one byte) and ends with the CRC-32C of all bytes before it;
  * both stay there in every version, so that an older reader can tell "newer" from "damaged". All
- * numbers are little endian. A record has one encoding only: what decodes, encodes to the same bytes.
+ * numbers are little endian. A record has one encoding: what decodes, encodes to the same bytes.
  *
  * entry, version 1                            object, version 1
  *    0  u8   version                             0  u8   version
@@ -25,7 +25,9 @@
  *   76  u16  target bytes T                         entry record            P
  *   78  hint    H                                   u32  CRC-32C
  *       target  T
- *       u32  CRC-32C                          control, version 1: u8 version, u64 value, u32 CRC-32C
+ *       u32  CRC-32C
+ *
+ * control, version 1: u8 version, u64 value, u32 CRC-32C
  *
  * What encode refuses (-EINVAL) decode calls damaged (-EIO); the rules are entry's and
  * object_record's in mcfs/catalog.h: a type in mode, a regular file has an object and nothing else

@@ -5,15 +5,15 @@
  * States: open, read-write or read-only. A read-only one takes no lock and may stand beside a live
  * daemon; it shows what was written by then.
  *
- * Invariants: a write is in the WAL, hence in the page cache, before it returns, so it survives this
- * process; only a synced one survives the machine. RocksDB replays the WAL up to the first damaged
- * record, and no column family further than another.
+ * Invariants: a write is in the WAL, hence in the page cache, before it returns, so it survives
+ * this process; only a synced one survives the machine. RocksDB replays the WAL up to the first
+ * damaged record, and no column family further than another.
  *
  * Locks: none of our own; what changes after rocks_open is atomic.
  *
  * How it fails: RocksDB reports a text; rocks_text_errno makes an errno of it, rocks_fail and
- * write_result log it. A full disk fails writes with -ENOSPC and leaves reads alone;
- * RocksDB takes writes again by itself some seconds after space came back.
+ * write_result log it. A full disk fails writes with -ENOSPC and leaves reads alone; RocksDB takes
+ * writes again by itself some seconds after space came back.
  */
 #include "rocks.h"
 
@@ -24,7 +24,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/cleanup.h"
 #include "base/counters.h"
 #include "base/log.h"
 #include "rocks_error.h"
@@ -86,8 +85,8 @@ static int64_t now_ms(void)
 }
 
 /*
- * Turns what RocksDB said of a write (NULL: good) into a result. On a full disk every write fails, at
- * any rate, so the log gets each new reason, a reminder now and then, and the end of it.
+ * Turns what RocksDB said of a write (NULL: good) into a result. On a full disk every write fails,
+ * at any rate, so the log gets each new reason, a reminder now and then, and the end of it.
  */
 static int write_result(struct rocks *r, const char *operation, char *text)
 {

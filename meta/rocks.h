@@ -29,7 +29,7 @@ struct rocks_value {
 	void *pin;
 };
 
-/* 0, -ENOENT, or an error; v is written on 0 only. A hit may read from disk, a miss hardly ever does. */
+/* 0, -ENOENT, or an error; v is written on 0 only. A hit may read from disk, a miss hardly ever. */
 int rocks_get(struct rocks *r, enum catalog_table t, const void *key, size_t key_len,
 	      struct rocks_value *v);
 void rocks_value_release(struct rocks_value *v);

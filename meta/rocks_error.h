@@ -4,8 +4,8 @@
 #define MCFS_ROCKS_ERROR_H
 
 /*
- * text: a RocksDB Status as its C API hands it out, "<code>: <subcode>: <what>: <file>: <reason>". The
- * reason is strerror's, in the locale of this process, and so is what it is compared with.
+ * text: a RocksDB Status as its C API hands it out, "<code>: <subcode>: <what>: <file>: <reason>".
+ * The reason is strerror's, in the locale of this process, and so is what it is compared with.
  *
  * Returns -EBUSY (the LOCK is held, by whomever), the errno behind the reason where there is one, and
  * -EIO for corruption and all else.

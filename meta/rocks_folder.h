@@ -7,13 +7,13 @@
 #include <stdint.h>
 
 /*
- * Creates path, not its parents, with mode 0700 where absent, unless read_only. *exists_out: there is a
- * database in it. Returns 0 or the negative errno of mkdir or stat, logged; -ENOENT when read_only finds
- * no database; -ENAMETOOLONG.
+ * Creates path, not its parents, with mode 0700 where absent, unless read_only. *exists_out: there is
+ * a database in it. Returns 0 or the negative errno of mkdir or stat, logged; -ENOENT when read_only
+ * finds no database; -ENAMETOOLONG.
  */
 int rocks_folder_prepare(const char *path, bool read_only, bool *exists_out);
 
-/* What its files occupy on disk, in bytes; RocksDB's own numbers leave the log out. 0: unreadable. */
+/* What its files occupy on disk; RocksDB's own numbers leave the log out. 0: unreadable. */
 uint64_t rocks_folder_bytes(const char *path);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/counters.h"
@@ -281,6 +282,30 @@ static void unpin(struct fs *fs, const struct draft *d)
 		}
 }
 
+static void free_draft(struct draft *d)
+{
+	pthread_rwlock_destroy(&d->data);
+	pthread_mutex_destroy(&d->bytes);
+	pthread_mutex_destroy(&d->promise_lock);
+	free(d->members);
+	free(d);
+}
+
+void draft_abandon(struct draft *d)
+{
+	if (d->base_fd >= 0)
+		close(d->base_fd);
+	if (d->frame.id)
+		close(d->frame.fd); /* found as an orphan at the next start */
+	for (struct handle *h = d->handles, *next; h; h = next) {
+		next = h->draft_next;
+		free(h);
+	}
+	ranges_fini(&d->written);
+	crc_track_fini(&d->crc);
+	free_draft(d);
+}
+
 /* Nobody can reach it any more: its bytes go back, its inode stays for the kernel. */
 static void drop(struct fs *fs, struct draft *d)
 {
@@ -307,11 +332,7 @@ static void drop(struct fs *fs, struct draft *d)
 		object_free_unlocked(fs, base);
 		pthread_mutex_lock(&fs->lock);
 	}
-	pthread_rwlock_destroy(&d->data);
-	pthread_mutex_destroy(&d->bytes);
-	pthread_mutex_destroy(&d->promise_lock);
-	free(d->members);
-	free(d);
+	free_draft(d);
 }
 
 void draft_put_locked(struct fs *fs, struct draft *d)

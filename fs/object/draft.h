@@ -91,6 +91,8 @@ struct draft {
 struct draft_table;
 struct draft_table *draft_table_create(void);
 void draft_table_destroy(struct draft_table *t);
+/* The daemon ends while clients have it open: memory and fds only, a promise stays in the catalog. */
+void draft_abandon(struct draft *d);
 
 struct caller_id {
 	pid_t tid, tgid;

@@ -203,6 +203,7 @@ static struct draft *new_draft_locked(struct fs *fs, struct inode *dir, const ch
 	struct draft *d = draft_create_locked(fs, dir, name, e, id, who, base);
 
 	draft_join_locked(d, who)->has_opened = true;
+	d->last_writer_tid = who->tid;
 	return d;
 }
 

@@ -96,7 +96,7 @@ struct catalog_conf {
  * -EIO as found. Each is logged with path and cause. Blocks for WAL replay.
  */
 int catalog_open(const struct catalog_conf *conf, struct catalog **out);
-/* Flushes the WAL to disk, writes out what is in memory, so that the next open replays nothing, and closes. */
+/* Syncs, writes out what is in memory, so that the next open replays nothing, and closes. */
 void catalog_close(struct catalog *c);
 
 /* Reads one name. entry_out is written on success only; release it with entry_fini. */
