@@ -16,6 +16,7 @@
 #include "object/draft.h"
 #include "object/flock_table.h"
 #include "object/object.h"
+#include "object/space.h"
 #include "object/version.h"
 #include "options.h"
 
@@ -124,7 +125,11 @@ int fs_create(struct fs *fs, const struct options *opt)
 		log_error("cannot start on state directory %s: %s", fs->opt->state_dir, strerror(-rc));
 	else
 		control_init(fs);
-	return rc ? rc : notifier_start(fs, &fs->notifier);
+	if (!rc)
+		rc = notifier_start(fs, &fs->notifier);
+	if (!rc)
+		space_fit_budget(fs);
+	return rc;
 }
 
 void fs_destroy(struct fs *fs, bool frees_dram)

@@ -3,6 +3,7 @@
  * fs: one mounted mooncakefs, the struct that everything else hangs on.
  *
  * Locks, in the order they are taken; a later one is never held when an earlier one is wanted:
+ *   0. draft->promise_lock  one fsync, publish or rename of a draft's promise at a time
  *   1. draft->data      rwlock of one draft's bytes (writes share it, publish and resize own it)
  *   2. names->stripe    mutexes hashed by (parent, name): the logical lock of a name. The catalog is
  *                       read and written under it; two are taken in address order

@@ -35,6 +35,7 @@ struct handle {
 	bool is_writable;
 	pid_t opener_tgid;          /* 0: of another PID namespace */
 	bool is_flushed;            /* fs->lock; its opener has closed it once */
+	_Atomic bool is_duplicated; /* other descriptors of it were seen: closes are looked at closely */
 
 	/* HANDLE_DIR */
 	_Atomic unsigned int n_listed; /* names given since the listing began */

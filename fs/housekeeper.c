@@ -11,10 +11,10 @@
 #include "object/draft.h"
 #include "object/object.h"
 #include "object/space.h"
+#include "object/version.h"
 
 #define ROUND_MS 250
 #define SLOW_ROUNDS 4   /* once a second */
-#define TTL_ROUNDS 40   /* every ten seconds */
 #define MAX_EXPIRED 256 /* names removed per round */
 
 struct housekeeper {
@@ -28,25 +28,24 @@ struct housekeeper {
 struct expired {
 	uint64_t ids[MAX_EXPIRED];
 	size_t n;
-	int64_t now_ns;
 };
 
-/* An object's id carries the time it was published at, in microseconds from bit 12. */
 static void find_expired(void *arg, struct object *o)
 {
 	struct expired *x = arg;
 
 	if (o->ttl_s && o->state == OBJECT_LIVE && x->n < MAX_EXPIRED &&
-	    x->now_ns / 1000 - (int64_t)(o->id >> 12) > (int64_t)o->ttl_s * 1000000)
+	    version_age_s(o->id) > o->ttl_s)
 		x->ids[x->n++] = o->id;
 }
 
 static void expire_objects(struct fs *fs)
 {
-	struct expired x = { .now_ns = now_real_ns() };
+	struct expired x = { .n = 0 };
 
 	pthread_mutex_lock(&fs->lock);
-	object_visit_locked(fs, find_expired, &x);
+	if (object_any_ttl_locked(fs))
+		object_visit_locked(fs, find_expired, &x);
 	pthread_mutex_unlock(&fs->lock);
 	for (size_t k = 0; k < x.n; k++) {
 		counter_inc(expired);
@@ -68,9 +67,8 @@ static void do_round(struct fs *fs, unsigned int round)
 			pthread_mutex_unlock(&fs->lock);
 		}
 		tier_call(fs->ssd, reclaim, UINT64_MAX);
-	}
-	if (round % TTL_ROUNDS == 0)
 		expire_objects(fs);
+	}
 }
 
 static void *run(void *arg)

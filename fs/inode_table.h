@@ -42,6 +42,7 @@ struct inode {
 	struct entry e;          /* attributes; target is owned (symlink) */
 	struct object *object;   /* INODE_OBJECT: the bytes; NULL once dropped and closed */
 	struct draft *draft;     /* INODE_DRAFT: NULL once dropped */
+	uint64_t dropped_id;     /* INODE_DRAFT, dropped: the version it showed last, 0: none */
 	struct draft *drafts;    /* INODE_DIR: drafts that will publish here (draft->dir_next) */
 	uint32_t n_drafts;
 	uint64_t last_size_bytes; /* INODE_DIR: of the object published last; sizes the next frame */

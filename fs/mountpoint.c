@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/log.h"
 
@@ -61,9 +62,11 @@ static int check_empty(const char *path)
 
 int mountpoint_check(const char *path, bool may_be_nonempty)
 {
+	struct statvfs vfs;
 	struct stat st;
 
-	for (int tries = 0; stat(path, &st); tries++) {
+	/* statvfs asks the daemon; stat may be answered from the kernel's cache. */
+	for (int tries = 0; stat(path, &st) || statvfs(path, &vfs); tries++) {
 		int rc = -errno;
 		if ((rc != -ENOTCONN && rc != -ECONNABORTED) || tries) {
 			log_error("mount point %s: %s", path, strerror(-rc));

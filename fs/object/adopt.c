@@ -233,7 +233,12 @@ int adopt_all(struct fs *fs)
 	}
 	free(a.promises);
 	if (!rc) {
-		uint64_t n_orphans = remove_orphans(fs->dram, &a.dram) + remove_orphans(fs->ssd, &a.ssd);
+		/* A frame may belong to a record that cannot be read: nothing is lost for good then. */
+		uint64_t n_orphans = n_corrupt ? 0 : remove_orphans(fs->dram, &a.dram) +
+						     remove_orphans(fs->ssd, &a.ssd);
+		if (n_corrupt)
+			log_error("%" PRIu64 " catalog records are damaged; no frame is removed as an orphan",
+				  n_corrupt);
 		log_info("adopted %" PRIu64 " objects, %s in dram; %zu lost, %" PRIu64
 			 " corrupt records, %" PRIu64 " orphan frames removed",
 			 fs->n_adopted, format_size(a.dram_bytes, size, sizeof(size)), a.n_lost,

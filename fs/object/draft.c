@@ -16,12 +16,21 @@
 #include "object/object.h"
 
 #define N_BUCKETS 4096
+#define N_INTENTS 256
 
 struct draft_table {
 	struct draft *buckets[N_BUCKETS]; /* linked drafts, by directory and name */
 	struct draft **pinned;            /* drafts with a pending redirect */
 	uint32_t n_pinned, cap_pinned;
 	uint32_t n;
+	struct intent {
+		pid_t tid;
+		uid_t uid;
+		bool is_private;
+		int64_t until_ns; /* 0: free */
+	} intents[N_INTENTS]; /* a ring: the oldest gives way */
+	uint32_t next_intent;
+	int64_t last_intent_ns;
 };
 
 struct draft_table *draft_table_create(void)
@@ -101,6 +110,7 @@ struct draft *draft_create_locked(struct fs *fs, struct inode *dir, const char *
 	if (base) {
 		object_open_locked(base);
 		d->base = base;
+		d->based_on_id = base->id;
 		d->size = base->size;
 	}
 	link_name(fs, d, dir, name);
@@ -125,23 +135,78 @@ struct member *draft_join_locked(struct draft *d, const struct caller_id *who)
 
 void draft_pin_redirect_locked(struct draft *d, const struct caller_id *who)
 {
-	struct member *m = draft_join_locked(d, who);
+	int64_t until = now_mono_ns() + REDIRECT_PIN_NS;
 
-	m->n_redirects++;
-	m->redirect_until_ns = now_mono_ns() + REDIRECT_PIN_NS;
+	for (uint32_t k = 0; k < d->n_redirects; k++)
+		if (d->redirects[k].tid == who->tid) {
+			d->redirects[k].until_ns = until;
+			return;
+		}
+	d->redirects = realloc(d->redirects, (d->n_redirects + 1) * sizeof(*d->redirects));
+	if (!d->redirects)
+		abort();
+	d->redirects[d->n_redirects++] = (struct redirect){ who->tid, until };
 }
 
-void draft_redirect_done_locked(struct draft *d, const struct caller_id *who)
+static bool has_pending_redirect(const struct draft *d, int64_t now_ns)
 {
-	struct member *m = draft_join_locked(d, who);
-
-	if (m->n_redirects)
-		m->n_redirects--;
+	for (uint32_t k = 0; k < d->n_redirects; k++)
+		if (d->redirects[k].until_ns > now_ns)
+			return true;
+	return false;
 }
 
-static bool is_awaited(const struct member *m, int64_t now_ns)
+static bool is_awaited_by(const struct draft *d, pid_t tid)
 {
-	return m->n_redirects && m->redirect_until_ns > now_ns;
+	for (uint32_t k = 0; k < d->n_redirects; k++)
+		if (d->redirects[k].tid == tid && d->redirects[k].until_ns > now_mono_ns())
+			return true;
+	return false;
+}
+
+static bool is_intent_of(const struct intent *i, const struct caller_id *who)
+{
+	return i->until_ns && i->tid == who->tid && (who->tid || i->uid == who->uid);
+}
+
+void draft_leave_intent_locked(struct fs *fs, const struct caller_id *who, bool is_private)
+{
+	struct draft_table *t = fs->drafts;
+	int64_t until = now_mono_ns() + REDIRECT_PIN_NS;
+
+	draft_end_intent_locked(fs, NULL, who);
+	t->intents[t->next_intent++ % N_INTENTS] = (struct intent){
+		.tid = who->tid, .uid = who->uid, .is_private = is_private, .until_ns = until };
+	t->last_intent_ns = until;
+}
+
+bool draft_has_intent_locked(struct fs *fs, const struct caller_id *who, bool *is_private_out)
+{
+	struct draft_table *t = fs->drafts;
+	int64_t now = t->last_intent_ns ? now_mono_ns() : 0;
+
+	if (t->last_intent_ns <= now)
+		return false; /* the usual case: nobody has left one lately */
+	for (int k = 0; k < N_INTENTS; k++)
+		if (is_intent_of(&t->intents[k], who) && t->intents[k].until_ns > now) {
+			*is_private_out = t->intents[k].is_private;
+			return true;
+		}
+	return false;
+}
+
+void draft_end_intent_locked(struct fs *fs, struct draft *d, const struct caller_id *who)
+{
+	struct draft_table *t = fs->drafts;
+
+	for (int k = 0; t->last_intent_ns && k < N_INTENTS; k++)
+		if (is_intent_of(&t->intents[k], who))
+			t->intents[k].until_ns = 0;
+	for (uint32_t k = 0; d && k < d->n_redirects; k++)
+		if (d->redirects[k].tid == who->tid) {
+			d->redirects[k] = d->redirects[--d->n_redirects];
+			return;
+		}
 }
 
 bool draft_is_dirty(const struct draft *d)
@@ -157,12 +222,11 @@ bool draft_is_flushed_locked(const struct draft *d)
 	return true;
 }
 
-static bool has_pending_redirect(const struct draft *d, int64_t now_ns)
+uint64_t draft_shown_id(const struct draft *d)
 {
-	for (uint32_t k = 0; k < d->n_members; k++)
-		if (is_awaited(&d->members[k], now_ns))
-			return true;
-	return false;
+	if (draft_is_dirty(d))
+		return 0;
+	return d->published_id ? d->published_id : d->based_on_id;
 }
 
 /* Worth hiding the published object for: somebody is at it, or it will publish yet. */
@@ -170,49 +234,63 @@ static bool is_active(const struct draft *d)
 {
 	if (d->is_dropped || d->is_poisoned || !d->dir)
 		return false;
-	return draft_is_dirty(d) || !draft_is_flushed_locked(d) ||
-	       has_pending_redirect(d, now_mono_ns());
+	return d->n_handles || draft_is_dirty(d) || has_pending_redirect(d, now_mono_ns());
+}
+
+static bool is_member(const struct draft *d, const struct caller_id *who)
+{
+	for (uint32_t k = 0; k < d->n_members; k++) {
+		const struct member *m = &d->members[k];
+		if (m->tgid == who->tgid && (who->tgid || m->uid == who->uid))
+			return true;
+	}
+	return false;
+}
+
+/* How much a name shows this draft to who; 0: not at all. */
+static int rank(const struct draft *d, const struct caller_id *who)
+{
+	bool is_open = false;
+
+	if (d->is_dropped || d->is_poisoned || !d->dir)
+		return 0;
+	if (is_awaited_by(d, who->tid))
+		return 4;
+	if (!is_member(d, who))
+		return 0;
+	for (const struct handle *h = d->handles; h; h = h->draft_next) {
+		if (h->opener_tgid != who->tgid)
+			continue;
+		if (h->is_writable && !h->is_flushed)
+			return 3;
+		is_open = true;
+	}
+	return draft_is_dirty(d) ? 2 : is_open;
 }
 
 bool draft_is_visible_locked(const struct draft *d, const struct caller_id *who)
 {
-	int64_t now = now_mono_ns();
-
-	if (d->is_dropped || d->is_poisoned || !d->dir)
-		return false;
-	bool is_member = false;
-	for (uint32_t k = 0; k < d->n_members; k++) {
-		const struct member *m = &d->members[k];
-		if (m->tgid != who->tgid || (!who->tgid && m->uid != who->uid))
-			continue;
-		if (is_awaited(m, now))
-			return true;
-		is_member = true;
-	}
-	if (!is_member)
-		return false;
-	if (draft_is_dirty(d))
-		return true;
-	for (const struct handle *h = d->handles; h; h = h->draft_next)
-		if (h->opener_tgid == who->tgid && !h->is_flushed)
-			return true;
-	return false;
+	return rank(d, who) > 0;
 }
 
 struct draft *draft_find_locked(struct fs *fs, uint64_t dir_ino, const char *name,
 				const struct caller_id *who, bool *has_active_out)
 {
-	struct draft *found = NULL;
+	struct draft *best = NULL;
+	int best_rank = 0;
 
 	*has_active_out = false;
 	for (struct draft *d = *bucket_of(fs, dir_ino, name); d; d = d->hash_next) {
 		if (!has_name(d, dir_ino, name) || !is_active(d))
 			continue;
 		*has_active_out = true;
-		if (!found && draft_is_visible_locked(d, who))
-			found = d;
+		int r = rank(d, who);
+		if (r > best_rank) {
+			best = d;
+			best_rank = r;
+		}
 	}
-	return found;
+	return best;
 }
 
 bool draft_name_is_busy_locked(struct fs *fs, uint64_t dir_ino, const char *name)
@@ -235,6 +313,16 @@ struct draft *draft_find_shared_locked(struct fs *fs, uint64_t dir_ino, const ch
 	return NULL;
 }
 
+struct draft *draft_find_joinable_locked(struct fs *fs, uint64_t dir_ino, const char *name,
+					 uint64_t object_id)
+{
+	for (struct draft *d = *bucket_of(fs, dir_ino, name); d; d = d->hash_next)
+		if (has_name(d, dir_ino, name) && !d->is_private && is_active(d) &&
+		    (d->published_id ? d->published_id : d->based_on_id) == object_id)
+			return d; /* one of a replaced version would bring that version back */
+	return NULL;
+}
+
 bool draft_excl_exists_locked(struct fs *fs, uint64_t dir_ino, const char *name,
 			      const struct caller_id *who)
 {
@@ -250,9 +338,9 @@ void draft_get_locked(struct draft *d)
 	d->refs++;
 }
 
-static bool must_stay(struct draft *d)
+static bool must_stay(const struct draft *d, int64_t now_ns)
 {
-	return d->refs || d->n_handles || has_pending_redirect(d, now_mono_ns());
+	return d->refs || d->n_handles || has_pending_redirect(d, now_ns);
 }
 
 static void pin(struct fs *fs, struct draft *d)
@@ -288,6 +376,7 @@ static void free_draft(struct draft *d)
 	pthread_mutex_destroy(&d->bytes);
 	pthread_mutex_destroy(&d->promise_lock);
 	free(d->members);
+	free(d->redirects);
 	free(d);
 }
 
@@ -314,6 +403,8 @@ static void drop(struct fs *fs, struct draft *d)
 	d->is_dropped = true;
 	unpin(fs, d);
 	i->draft = NULL;
+	i->dropped_id = draft_shown_id(d);
+	i->e.size = d->size;
 	i->state = INODE_REPLACED; /* GETATTR is answered for the grace time; the name is kept for redirects */
 	i->replaced_ns = now_mono_ns();
 	unlink_name(fs, d);
@@ -357,7 +448,7 @@ void draft_expire_locked(struct fs *fs, int64_t now_ns)
 			continue;
 		}
 		t->pinned[k] = t->pinned[--t->n_pinned];
-		if (!must_stay(d)) {
+		if (!must_stay(d, now_ns)) {
 			drop(fs, d); /* releases the lock for a moment: start over */
 			k = 0;
 		}

@@ -44,8 +44,12 @@ struct member {
 	pid_t tgid;
 	uid_t uid;              /* tells callers of another PID namespace (tgid 0) apart */
 	bool has_opened;        /* opened or wrote: its death by signal poisons a dirty draft */
-	uint32_t n_redirects;   /* OPENs answered ESTALE whose retry must find the draft */
-	int64_t redirect_until_ns; /* but not after this */
+};
+
+/* LOOKUP gave the draft to a thread whose OPEN was answered ESTALE: its next OPEN must find it. */
+struct redirect {
+	pid_t tid;
+	int64_t until_ns;
 };
 
 struct draft {
@@ -54,6 +58,8 @@ struct draft {
 	struct draft *hash_next, *dir_next;
 	struct member *members;
 	uint32_t n_members;
+	struct redirect *redirects;
+	uint32_t n_redirects;
 	struct handle *handles; /* draft_next */
 	uint32_t n_handles;
 	uint32_t refs;          /* operations in flight that hold no handle */
@@ -69,6 +75,7 @@ struct draft {
 	_Atomic bool never_published;  /* made by CREATE or O_TRUNC and not published yet */
 	_Atomic bool wrote_since_open; /* any WRITE since the last OPEN or CREATE */
 	uint64_t published_id;  /* the version it published last, 0: none */
+	uint64_t based_on_id;   /* the version it was opened on, 0: none */
 
 	pthread_rwlock_t data;  /* reads and writes share it; publish, resize and copies own it */
 	pthread_mutex_t bytes;  /* within shared data: ranges, crc, size, charge */
@@ -78,6 +85,8 @@ struct draft {
 	uint64_t size;
 	struct ranges written;
 	struct crc_track crc;
+	int write_error;        /* of a WRITE that failed and was not repeated: close returns it */
+	uint64_t failed_off;    /* where that WRITE began */
 	uint32_t n_writing;     /* WRITEs between start and end */
 	uint32_t crowd;         /* counts WRITEs that began while another was under way */
 
@@ -119,13 +128,27 @@ bool draft_name_is_busy_locked(struct fs *fs, uint64_t dir_ino, const char *name
  */
 struct draft *draft_find_shared_locked(struct fs *fs, uint64_t dir_ino, const char *name,
 				       uint64_t object_id);
+/* The shared draft of that name that a write open of its version object_id joins, or NULL. */
+struct draft *draft_find_joinable_locked(struct fs *fs, uint64_t dir_ino, const char *name,
+					 uint64_t object_id);
 /* A live draft of that name made with O_EXCL by another process. */
 bool draft_excl_exists_locked(struct fs *fs, uint64_t dir_ino, const char *name,
 			      const struct caller_id *who);
 struct member *draft_join_locked(struct draft *d, const struct caller_id *who);
-/* An OPEN is answered ESTALE: the draft stays for the retry, which redirect_done ends. */
+/*
+ * An OPEN for writing of a published version is answered ESTALE and leaves an intent under the thread's
+ * id: the kernel walks the path once more, and whatever file that walk's LOOKUP finds then becomes a
+ * draft. The intent, not the nodeid's name, is what the retry goes by, since the name may have been
+ * given to another version in between. It ends with the OPEN or CREATE it was left for.
+ */
+void draft_leave_intent_locked(struct fs *fs, const struct caller_id *who, bool is_private);
+bool draft_has_intent_locked(struct fs *fs, const struct caller_id *who, bool *is_private_out);
+/* The retry came: no intent and no pin of who is left. d may be NULL. */
+void draft_end_intent_locked(struct fs *fs, struct draft *d, const struct caller_id *who);
+/* Between that LOOKUP and its OPEN the draft stays. */
 void draft_pin_redirect_locked(struct draft *d, const struct caller_id *who);
-void draft_redirect_done_locked(struct draft *d, const struct caller_id *who);
+/* The version a clean draft shows: what it published, else what it was opened on. 0: dirty, none. */
+uint64_t draft_shown_id(const struct draft *d);
 bool draft_is_visible_locked(const struct draft *d, const struct caller_id *who);
 /* It has something to publish. */
 bool draft_is_dirty(const struct draft *d);

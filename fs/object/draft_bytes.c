@@ -206,6 +206,8 @@ static void end_write(struct draft *d, const void *buf, size_t len, uint64_t off
 		crc_track_forget(&d->crc, off, len);
 		return;
 	}
+	if (d->write_error && off <= d->failed_off && off + len > d->failed_off)
+		d->write_error = 0; /* what failed has been repeated */
 	/* Of overlapping writes nobody knows which came last: read the bytes again at publish. */
 	crc_track_write(&d->crc, buf, len, off);
 	if (!was_alone)
@@ -235,6 +237,20 @@ static int try_write(struct fs *fs, struct draft *d, const void *buf, size_t len
 	return rc == -ENOSPC ? -EAGAIN : rc;
 }
 
+/* A file with a hole where a write failed must not be published as if it were whole. */
+static void note_failure(struct draft *d, int rc, uint64_t off)
+{
+	if (rc == -EINTR)
+		return; /* the caller knows, and nothing of it is in the file */
+	pthread_mutex_lock(&d->bytes);
+	if (!d->write_error || off < d->failed_off)
+		d->failed_off = off;
+	d->write_error = rc;
+	d->has_writes = true;
+	d->wrote_since_open = true;
+	pthread_mutex_unlock(&d->bytes);
+}
+
 int draft_write(struct fs *fs, struct draft *d, const void *buf, size_t len, uint64_t off,
 		struct space_wait *w)
 {
@@ -256,16 +272,20 @@ int draft_write(struct fs *fs, struct draft *d, const void *buf, size_t len, uin
 			rc = own_frame(fs, d, d->size, expected_size(fs, d, off + len, len), w);
 			pthread_rwlock_unlock(&d->data);
 			if (rc)
-				return rc;
+				break;
 			continue;
 		}
 		pthread_rwlock_unlock(&d->data);
-		if (rc != -EAGAIN)
-			return rc;
-		rc = space_make(fs, len, w);
+		if (rc == -EAGAIN)
+			rc = space_make(fs, len, w);
+		else
+			break;
 		if (rc)
-			return rc;
+			break;
 	}
+	if (rc)
+		note_failure(d, rc, off);
+	return rc;
 }
 
 /* bytes locked */
@@ -345,6 +365,8 @@ static int resize_owned(struct fs *fs, struct draft *d, uint64_t size, struct sp
 			rc = tier_call(fs->dram, resize, &d->frame, size);
 	}
 	if (!rc) {
+		if (size <= d->failed_off)
+			d->write_error = 0; /* cut off, as programs do after a full disk */
 		crc_track_cut(&d->crc, size < d->size ? size : d->size);
 		d->size = size;
 		d->has_resize = true;

@@ -52,7 +52,7 @@ struct caller_id ns_caller(struct fs *fs, pid_t tid, uid_t uid, uint64_t dir_ino
 static bool has_expired(const struct entry *e)
 {
 	return e->policy.ttl_s && S_ISREG(e->mode) &&
-	       now_real_ns() - e->mtime_ns > (int64_t)e->policy.ttl_s * 1000000000;
+	       version_age_s(e->object_id) > e->policy.ttl_s;
 }
 
 /* The caller's draft, after a settling time when its RELEASE is on the way. fs->lock held. */
@@ -70,11 +70,62 @@ static struct draft *find_settled_draft(struct fs *fs, struct inode *dir, const 
 	return d;
 }
 
+/* -ESTALE: the version is not (or not yet, or no longer) in the table. */
+static int lookup_entry(struct fs *fs, struct inode *dir, const char *name,
+			struct inode **inode_out, uint64_t *expired_id_out)
+{
+	struct entry e;
+	int rc = catalog_lookup(fs->catalog, dir->key, name, &e);
+
+	if (rc)
+		return rc;
+	if (has_expired(&e)) {
+		*expired_id_out = e.object_id;
+		entry_fini(&e);
+		return -ENOENT;
+	}
+	guard_lock(&fs->lock);
+	struct inode *i = inode_get_entry_locked(fs, dir->key, name, &e);
+	if (i->kind == INODE_OBJECT && (i->state == INODE_GONE || i->object->is_evicting)) {
+		/* What is being evicted cannot be opened: its name is as good as gone. */
+		rc = i->state == INODE_GONE ? -ESTALE : -ENOENT;
+		inode_put_locked(fs, i);
+		return rc;
+	}
+	*inode_out = i;
+	return 0;
+}
+
+/* The retry of an OPEN for writing: the file that is there now becomes a draft. False: it is none. */
+static bool lookup_for_write(struct fs *fs, struct inode *dir, const char *name,
+			     const struct caller_id *who, struct inode **inode_out)
+{
+	bool is_private;
+	struct draft *d;
+
+	pthread_mutex_lock(&fs->lock);
+	bool intends = draft_has_intent_locked(fs, who, &is_private);
+	pthread_mutex_unlock(&fs->lock);
+	if (!intends)
+		return false;
+	struct caller_id full = ns_caller_always(who->tid, who->uid);
+	if (ns_open_for_write(fs, dir->key, name, is_private, true, &full, &d))
+		return false; /* a directory of the path, or no such name: as any LOOKUP */
+	guard_lock(&fs->lock);
+	inode_get_locked(d->inode);
+	*inode_out = d->inode;
+	draft_put_locked(fs, d);
+	return true;
+}
+
 int ns_lookup(struct fs *fs, struct inode *dir, const char *name, const struct caller_id *who,
 	      struct inode **inode_out, bool *has_draft_out)
 {
-	struct entry e;
+	uint64_t expired_id = 0;
 
+	*has_draft_out = true;
+	if (lookup_for_write(fs, dir, name, who, inode_out))
+		return 0;
 	pthread_mutex_lock(&fs->lock);
 	struct draft *d = find_settled_draft(fs, dir, name, who, has_draft_out);
 	if (d) {
@@ -84,18 +135,18 @@ int ns_lookup(struct fs *fs, struct inode *dir, const char *name, const struct c
 	pthread_mutex_unlock(&fs->lock);
 	if (d)
 		return 0;
-	int rc = catalog_lookup(fs->catalog, dir->key, name, &e);
-	if (rc)
-		return rc;
-	if (has_expired(&e)) {
-		counter_inc(expired);
-		space_remove_by_id(fs, e.object_id);
-		entry_fini(&e);
-		return -ENOENT;
+	int rc = lookup_entry(fs, dir, name, inode_out, &expired_id);
+	if (rc == -ESTALE) {
+		/* Catalog and table agree while nobody changes the name. */
+		pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
+		rc = lookup_entry(fs, dir, name, inode_out, &expired_id);
+		pthread_mutex_unlock(stripe);
 	}
-	guard_lock(&fs->lock);
-	*inode_out = inode_get_entry_locked(fs, dir->key, name, &e);
-	return 0;
+	if (expired_id) {
+		counter_inc(expired);
+		space_remove_by_id(fs, expired_id);
+	}
+	return rc;
 }
 
 /* ---- new names ---- */
@@ -221,17 +272,20 @@ int ns_open_for_write(struct fs *fs, uint64_t dir_ino, const char *name, bool is
 	pthread_mutex_lock(&fs->lock);
 	struct inode *dir = inode_find(fs, dir_ino);
 	struct draft *d = draft_find_locked(fs, dir_ino, name, who, &has_draft);
-	if (!d && !is_private)
-		d = draft_find_shared_locked(fs, dir_ino, name, 0);
 	if (d)
 		draft_get_locked(d);
 	pthread_mutex_unlock(&fs->lock);
 	if (!d) {
 		rc = dir ? catalog_lookup(fs->catalog, dir_ino, name, &e) : -ENOENT;
 		if (!rc && !S_ISREG(e.mode))
-			rc = S_ISDIR(e.mode) ? -EISDIR : -ENOENT;
+			rc = S_ISDIR(e.mode) ? -EISDIR : -ESTALE; /* a symlink: walk again */
 	}
 	pthread_mutex_lock(&fs->lock);
+	if (!rc && !d && !is_private) {
+		d = draft_find_joinable_locked(fs, dir_ino, name, e.object_id);
+		if (d)
+			draft_get_locked(d);
+	}
 	if (!rc && !d) {
 		struct object *base = object_find_locked(fs, e.object_id);
 		if (base && base->state == OBJECT_LIVE && !base->is_evicting) {
@@ -429,7 +483,7 @@ static uint64_t copy_attr(struct fs *fs, struct inode *i, uint64_t *dir_out, cha
 
 	guard_lock(&fs->lock);
 	if (i->kind == INODE_DRAFT)
-		key = i->draft ? i->draft->published_id : 0;
+		key = i->draft ? draft_shown_id(i->draft) : 0; /* dirty: stored when it publishes */
 	if (!key || !i->name || i->state == INODE_GONE ||
 	    (i->kind == INODE_OBJECT && i->state != INODE_LIVE))
 		return 0;

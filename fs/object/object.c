@@ -11,6 +11,7 @@ struct object_table {
 	struct object **buckets;
 	size_t n_buckets, n;
 	struct object *grace_head, *grace_tail;
+	int64_t n_ttl; /* objects with a ttl_s */
 };
 
 static size_t bucket_of(const struct object_table *t, uint64_t id)
@@ -67,6 +68,7 @@ static void table_remove(struct object_table *t, struct object *o)
 		}
 	o->in_table = false;
 	t->n--;
+	t->n_ttl -= o->ttl_s != 0;
 }
 
 struct object *object_find_locked(struct fs *fs, uint64_t id)
@@ -132,7 +134,7 @@ void object_attach_inode_locked(struct fs *fs, struct inode *i)
 	}
 	i->object = o;
 	o->inode = i;
-	o->ttl_s = i->e.policy.ttl_s;
+	object_set_ttl_locked(fs, o, i->e.policy.ttl_s); /* an adopted object's record does not have it */
 	if (o->state == OBJECT_REPLACED) {
 		i->state = INODE_REPLACED;
 		i->replaced_ns = o->replaced_ns;
@@ -156,8 +158,19 @@ void object_set_policy_locked(struct fs *fs, struct object *o, const struct poli
 {
 	o->class = p->class;
 	o->pin = p->pin;
-	o->ttl_s = p->ttl_s;
+	object_set_ttl_locked(fs, o, p->ttl_s);
 	policy_reorder(fs, o, 0);
+}
+
+void object_set_ttl_locked(struct fs *fs, struct object *o, uint32_t ttl_s)
+{
+	fs->objects->n_ttl += (ttl_s != 0) - (o->ttl_s != 0);
+	o->ttl_s = ttl_s;
+}
+
+bool object_any_ttl_locked(struct fs *fs)
+{
+	return fs->objects->n_ttl > 0;
 }
 
 void object_set_frames_locked(struct fs *fs, struct object *o, uint64_t dram_frame,

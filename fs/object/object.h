@@ -63,6 +63,9 @@ void object_detach_inode_locked(struct fs *fs, struct inode *i);
 /* It has been used: moves in the eviction order. */
 void object_touch_locked(struct fs *fs, struct object *o, uint64_t caller);
 void object_set_policy_locked(struct fs *fs, struct object *o, const struct policy_attr *p);
+/* Seconds from publish to removal, 0: none. */
+void object_set_ttl_locked(struct fs *fs, struct object *o, uint32_t ttl_s);
+bool object_any_ttl_locked(struct fs *fs);
 /* A tier's copy came or went (0). What becomes of the frame itself is the caller's. */
 void object_set_frames_locked(struct fs *fs, struct object *o, uint64_t dram_frame,
 			      uint64_t ssd_frame);

@@ -37,7 +37,7 @@ static struct object *commit_memory(struct fs *fs, const struct commit *c, uint6
 	struct inode *dir = inode_find(fs, c->dir_ino);
 	bool must_free = false;
 
-	o->ttl_s = c->entry->policy.ttl_s;
+	object_set_ttl_locked(fs, o, c->entry->policy.ttl_s);
 	if (c->keep_open)
 		object_open_locked(o);
 	if (old && old->state == OBJECT_LIVE)
@@ -216,6 +216,8 @@ static int publish_owned(struct fs *fs, struct draft *d, uint64_t caller, struct
 
 	if (!may_publish(fs, d, &must_sync))
 		return 0;
+	if (d->write_error)
+		return d->write_error;
 	int rc = draft_finish_bytes_owned(fs, d, w);
 	struct read_arg arg = { fs, d };
 	if (!rc)

@@ -110,13 +110,18 @@ static int check(struct fs *fs, struct renaming *r, unsigned int flags)
 		draft_get_locked(r->draft);
 	bool target_draft = draft_find_locked(fs, r->dir2->key, r->name2, r->who, &has_draft);
 	bool is_dead = r->dir2->is_dead;
+	bool will_publish = r->draft &&
+			    (draft_is_dirty(r->draft) || !draft_is_flushed_locked(r->draft));
 	pthread_mutex_unlock(&fs->lock);
 
-	if (is_dead || (!r->draft && !r->from.mode))
+	if (is_dead || (!will_publish && !r->from.mode))
 		return -ENOENT;
 	if ((flags & RENAME_NOREPLACE) && (r->to.mode || target_draft))
 		return -EEXIST;
-	r->moves_entry = r->from.mode && !(r->draft && r->draft->is_private);
+	/* A private draft that will publish yet stands for the name, unless it is what is published. */
+	bool stands = r->draft && r->draft->is_private &&
+		      r->draft->published_id != r->from.object_id && will_publish;
+	r->moves_entry = r->from.mode && !stands;
 	bool from_is_dir = S_ISDIR(r->from.mode);
 	if (S_ISDIR(r->to.mode)) {
 		if (!from_is_dir)

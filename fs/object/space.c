@@ -16,6 +16,8 @@
 
 /* Eviction frees this part of the budget beyond what is asked: the distance between the watermarks. */
 #define WATERMARK_DIVISOR 128
+/* Between LOOKUP and OPEN of one path walk. */
+#define FRESH_NS (100ll * 1000 * 1000)
 /* An interrupt is noticed within this time. */
 #define WAIT_SLICE_NS (20ll * 1000 * 1000)
 
@@ -44,15 +46,18 @@ static uint64_t evict_one(struct fs *fs)
 	bool must_free = false;
 
 	pthread_mutex_lock(&fs->lock);
-	struct object *o = object_grace_pop_locked(fs, INT64_MAX, &must_free);
-	if (o) {
-		uint64_t bytes = o->charged_bytes;
+	/* An open may be on its way to a version replaced just now: those go last. */
+	struct object *replaced = object_grace_pop_locked(fs, now_mono_ns() - FRESH_NS, &must_free);
+	struct object *o = replaced ? NULL : pick_victim(fs);
+	if (!replaced && !o)
+		replaced = object_grace_pop_locked(fs, INT64_MAX, &must_free);
+	if (replaced) {
+		uint64_t freed = replaced->charged_bytes;
 		pthread_mutex_unlock(&fs->lock);
 		if (must_free)
-			object_free_unlocked(fs, o);
-		return bytes ? bytes : 1;
+			object_free_unlocked(fs, replaced);
+		return freed ? freed : 1;
 	}
-	o = pick_victim(fs);
 	uint64_t bytes = o ? o->charged_bytes : 0, dram_frame = o ? o->dram_frame : 0;
 	uint64_t size = o ? o->size : 0;
 	bool has_copy = o && o->ssd_frame;
@@ -157,6 +162,16 @@ int space_make_object(struct fs *fs)
 			return -ENOSPC;
 		}
 	}
+}
+
+void space_fit_budget(struct fs *fs)
+{
+	struct tier_stats s;
+
+	do
+		tier_call(fs->dram, get_stats, &s);
+	while (s.used_bytes > s.budget_bytes &&
+	       (tier_call(fs->dram, reclaim, 0) || evict_one(fs)));
 }
 
 void space_expire_replaced(struct fs *fs)

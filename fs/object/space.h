@@ -37,6 +37,8 @@ int space_take_frame(struct fs *fs, uint64_t size_hint_bytes, struct frame *out,
 		     struct space_wait *w);
 /* Keeps the object table below max_objects before one is added. -ENOSPC: nothing may go. */
 int space_make_object(struct fs *fs);
+/* Evicts what is above the budget: after a start with a smaller one. */
+void space_fit_budget(struct fs *fs);
 /* Ends grace times that are over. */
 void space_expire_replaced(struct fs *fs);
 /*

@@ -74,3 +74,10 @@ uint64_t version_next(struct version_clock *v)
 	v->last = next;
 	return next | v->node;
 }
+
+uint64_t version_age_s(uint64_t version)
+{
+	uint64_t now_us = (uint64_t)(now_real_ns() / 1000), then_us = version >> NODE_BITS;
+
+	return now_us > then_us ? (now_us - then_us) / 1000000 : 0;
+}

@@ -21,5 +21,7 @@ int version_clock_create(struct catalog *c, struct version_clock **out);
 void version_clock_destroy(struct version_clock *v);
 /* The next number, or 0 when the ceiling could not be stored (logged). */
 uint64_t version_next(struct version_clock *v);
+/* Whole seconds since a version was numbered, by this node's wall clock. */
+uint64_t version_age_s(uint64_t version);
 
 #endif

@@ -124,11 +124,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 
 	(void)fi;
 	if (i->kind == INODE_CONTROL) {
-		/* O_TRUNC of "echo stop > control" means nothing here. */
-		if (to_set & ~(FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_CTIME))
-			reply_err(req, -EPERM);
-		else
-			reply_attr(req, i);
+		reply_err(req, -EPERM);
 		return;
 	}
 	pthread_mutex_lock(&fs->lock);

@@ -20,6 +20,9 @@
 #include "object/publish.h"
 #include "ops/ops.h"
 
+/* Smaller than any KV block, larger than what a shell's echo writes. */
+#define TINY_BYTES 4096
+
 static void reply_ok(void *request)
 {
 	reply_err(request, 0);
@@ -64,15 +67,32 @@ static void flush_killed(fuse_req_t req, struct handle *h, pid_t tgid)
 	reply_published(req, &p);
 }
 
+/*
+ * Whether the opener holds the file by another descriptor too: a shell's dup2, a mapping's duplicate.
+ * Asking costs a look at every descriptor of the process, so it is asked where duplicates are likely:
+ * nothing written yet (open, dup2, close), hardly anything written (echo >&3), or seen before.
+ */
+static bool opener_has_duplicate(struct handle *h, pid_t tid)
+{
+	struct draft *d = h->draft;
+
+	if (d->wrote_since_open && !h->is_duplicated && draft_size(d) >= TINY_BYTES)
+		return false;
+	if (!caller_has_open_ino(tid, h->inode->e.ino))
+		return false;
+	h->is_duplicated = true;
+	return true;
+}
+
 /* Whether this close publishes; also notes that the opener has closed. */
 static bool decide(struct fs *fs, struct handle *h, pid_t tid, pid_t tgid)
 {
 	struct draft *d = h->draft;
 	bool is_opener = tid == 0 || h->opener_tgid == tgid;
 
-	/* A shell's open, dup2, close: the descriptor lives on elsewhere in the same process. */
-	if (is_opener && !d->wrote_since_open && draft_is_dirty(d) &&
-	    caller_has_open_ino(tid, h->inode->e.ino))
+	if (!is_opener)
+		h->is_duplicated = true;
+	else if (tid && opener_has_duplicate(h, tid))
 		return false;
 	guard_lock(&fs->lock);
 	if (is_opener)

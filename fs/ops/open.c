@@ -229,26 +229,17 @@ static void open_object(fuse_req_t req, struct inode *i, struct fuse_file_info *
 
 /* ---- drafts ---- */
 
-static void redirect(fuse_req_t req, struct inode *i, int flags)
+static void redirect(fuse_req_t req, int flags)
 {
 	struct fs *fs = req_fs(req);
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
-	struct caller_id who = ns_caller_always(ctx->pid, ctx->uid);
-	struct draft *d;
+	struct caller_id who = { .tid = ctx->pid, .uid = ctx->uid };
 
+	counter_inc(redirects);
 	pthread_mutex_lock(&fs->lock);
-	char *name = i->name ? xstrdup(i->name) : NULL;
-	uint64_t dir_ino = i->parent;
+	draft_leave_intent_locked(fs, &who, flags & O_TRUNC);
 	pthread_mutex_unlock(&fs->lock);
-	int rc = name ? ns_open_for_write(fs, dir_ino, name, flags & O_TRUNC, true, &who, &d) : -ENOENT;
-	free(name);
-	if (!rc) {
-		counter_inc(redirects);
-		pthread_mutex_lock(&fs->lock);
-		draft_put_locked(fs, d);
-		pthread_mutex_unlock(&fs->lock);
-	}
-	reply_err(req, rc && rc != -ENOENT ? rc : -ESTALE);
+	reply_err(req, -ESTALE);
 }
 
 /* Adds a handle to a draft that the caller holds by a ref. */
@@ -293,6 +284,40 @@ static int truncate_at_open(struct fs *fs, struct draft *d, int flags)
 	return rc;
 }
 
+/* The draft published and closed between this LOOKUP and its OPEN: the version it became will do. */
+static void open_dropped(fuse_req_t req, struct inode *i, struct fuse_file_info *fi)
+{
+	struct fs *fs = req_fs(req);
+
+	pthread_mutex_lock(&fs->lock);
+	struct object *o = i->dropped_id ? object_find_locked(fs, i->dropped_id) : NULL;
+	if (o && (o->is_evicting || o->state == OBJECT_DROPPED))
+		o = NULL;
+	if (o) {
+		object_open_locked(o);
+		inode_get_locked(i);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (!o) {
+		reply_err(req, -ESTALE);
+		return;
+	}
+	struct handle *h = handle_create(HANDLE_OBJECT, i);
+	const char *tier;
+	h->object = o;
+	h->fd = o->size ? object_open_frame(fs, o, &tier) : -1;
+	if (o->size && h->fd < 0) {
+		close_object(req, h);
+		handle_free(fs, h);
+		reply_err(req, -ESTALE);
+		return;
+	}
+	fi->direct_io = 1; /* the nodeid was a draft's: direct_io for ever */
+	fi->noflush = 1;
+	counter_inc(opens_direct);
+	reply_opened(req, h, fi);
+}
+
 static void open_draft(fuse_req_t req, struct inode *i, struct fuse_file_info *fi)
 {
 	struct fs *fs = req_fs(req);
@@ -305,16 +330,17 @@ static void open_draft(fuse_req_t req, struct inode *i, struct fuse_file_info *f
 	pthread_mutex_unlock(&fs->lock);
 	if (!d) {
 		if (wants_write(fi->flags))
-			redirect(req, i, fi->flags);
+			redirect(req, fi->flags);
 		else
-			reply_err(req, -ESTALE);
+			open_dropped(req, i, fi);
 		return;
 	}
 	struct caller_id who = ns_caller_always(ctx->pid, ctx->uid);
 	int rc = truncate_at_open(fs, d, fi->flags);
 	struct handle *h = rc ? NULL : attach_handle(fs, d, fi->flags, &who);
 	pthread_mutex_lock(&fs->lock);
-	draft_redirect_done_locked(d, &who);
+	if (wants_write(fi->flags))
+		draft_end_intent_locked(fs, d, &who);
 	draft_put_locked(fs, d);
 	pthread_mutex_unlock(&fs->lock);
 	if (rc) {
@@ -359,6 +385,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	pthread_mutex_lock(&fs->lock);
 	fill_entry_locked(fs, d->inode, true, &e);
 	d->inode->nlookup++;
+	draft_end_intent_locked(fs, d, &who);
 	draft_put_locked(fs, d);
 	pthread_mutex_unlock(&fs->lock);
 	set_draft_flags(fi);
@@ -393,12 +420,17 @@ static void release_draft(struct fs *fs, struct handle *h)
 static void open_control(fuse_req_t req, struct inode *i, struct fuse_file_info *fi)
 {
 	struct fs *fs = req_fs(req);
+	bool is_write = wants_write(fi->flags);
 
+	if (is_write != (i->control_id == CONTROL_CONTROL)) {
+		reply_err(req, -EACCES); /* also for root, whom the mode does not stop */
+		return;
+	}
 	pthread_mutex_lock(&fs->lock);
 	inode_get_locked(i);
 	pthread_mutex_unlock(&fs->lock);
 	struct handle *h = handle_create(HANDLE_CONTROL, i);
-	if (!wants_write(fi->flags))
+	if (!is_write)
 		h->text = control_text(fs, i->control_id, &h->text_len);
 	fi->direct_io = 1;
 	reply_opened(req, h, fi);
@@ -411,7 +443,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	switch (i->kind) {
 	case INODE_OBJECT:
 		if (wants_write(fi->flags))
-			redirect(req, i, fi->flags);
+			redirect(req, fi->flags);
 		else
 			open_object(req, i, fi);
 		break;

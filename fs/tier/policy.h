@@ -41,7 +41,7 @@ struct policy {
  * Least recently used, leaf first within a request: touches of one caller that follow each other
  * within 2 ms, none of an object touched before in that run, are one request's prefix chain; a later
  * (deeper) block of it is then older than an earlier one, so that a chain is evicted from its leaf
- * and what stays is a usable prefix.
+ * and what stays is a usable prefix. A run is at most a sixteenth of all nodes.
  */
 struct policy *policy_lru_create(void);
 

@@ -13,6 +13,7 @@
  *  - more than 2 ms passed since its last touch, or RUN_MAX_NS since its first: one thread that reads
  *    unrelated objects without a pause would else be one run for ever, and its newest the coldest;
  *  - the node is in the run already (a second request for the same prefix);
+ *  - it has a sixteenth of all nodes: what a run holds is never pushed out before what is much older;
  *  - none of its nodes is left (removed, or touched by others since);
  *  - its slot is needed: the policy knows RUN_SLOTS callers at a time, the longest silent goes first.
  * Touches of other callers in between do not end it. A node belongs to the run that touched it last.
@@ -28,6 +29,7 @@
 
 #define RUN_GAP_NS INT64_C(2000000)
 #define RUN_MAX_NS INT64_C(500000000)
+#define RUN_SHARE 16 /* one run may be this part of all nodes */
 #define RUN_SLOT_BITS 10
 #define RUN_SLOTS (1U << RUN_SLOT_BITS)
 #define RUN_WAYS 4U /* slots a caller may be in */
@@ -37,12 +39,14 @@ struct run {
 	uint64_t seq;		    /* of its nodes */
 	struct policy_node *anchor; /* NULL: no node left */
 	int64_t first_ns, last_ns;
+	uint64_t n;                 /* nodes that entered it */
 };
 
 struct policy_lru {
 	struct policy policy;
 	struct policy_node ends; /* a ring: next is the coldest, prev the hottest */
 	uint64_t n_runs;
+	uint64_t n_nodes;
 	struct run runs[RUN_SLOTS];
 };
 
@@ -81,10 +85,11 @@ static struct run *find_slot(struct policy_lru *lru, uint64_t caller)
 	return oldest;
 }
 
-static bool run_goes_on(const struct run *run, const struct policy_node *n, uint64_t caller,
-			int64_t now_ns)
+static bool run_goes_on(const struct policy_lru *lru, const struct run *run,
+			const struct policy_node *n, uint64_t caller, int64_t now_ns)
 {
 	return run->caller == caller && run->anchor && n->seq != run->seq &&
+	       run->n < lru->n_nodes / RUN_SHARE &&
 	       now_ns - run->last_ns <= RUN_GAP_NS && now_ns - run->first_ns <= RUN_MAX_NS;
 }
 
@@ -97,7 +102,7 @@ static void place(struct policy_lru *lru, struct policy_node *n, uint64_t caller
 		return;
 	}
 	struct run *run = find_slot(lru, caller);
-	if (run_goes_on(run, n, caller, now_ns)) {
+	if (run_goes_on(lru, run, n, caller, now_ns)) {
 		link_before(n, run->anchor);
 	} else {
 		*run = (struct run){.caller = caller,
@@ -108,13 +113,17 @@ static void place(struct policy_lru *lru, struct policy_node *n, uint64_t caller
 	}
 	n->seq = run->seq;
 	run->anchor = n;
+	run->n++;
 	run->last_ns = now_ns;
 }
 
 static void lru_insert(struct policy *p, struct policy_node *n, uint64_t caller, int64_t now_ns)
 {
+	struct policy_lru *lru = (struct policy_lru *)p;
+
 	n->seq = 0;
-	place((struct policy_lru *)p, n, caller, now_ns);
+	lru->n_nodes++;
+	place(lru, n, caller, now_ns);
 }
 
 static void lru_touch(struct policy *p, struct policy_node *n, uint64_t caller, int64_t now_ns)
@@ -130,12 +139,16 @@ static void lru_insert_cold(struct policy *p, struct policy_node *n)
 	struct policy_lru *lru = (struct policy_lru *)p;
 
 	n->seq = 0;
+	lru->n_nodes++;
 	link_before(n, lru->ends.next);
 }
 
 static void lru_remove(struct policy *p, struct policy_node *n)
 {
-	detach((struct policy_lru *)p, n);
+	struct policy_lru *lru = (struct policy_lru *)p;
+
+	detach(lru, n);
+	lru->n_nodes--;
 	*n = (struct policy_node){.seq = 0};
 }
 

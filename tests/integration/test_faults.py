@@ -272,9 +272,8 @@ CONTAINER = ["unshare", "-mp", "--fork", "--mount-proc"]
 
 
 @mooncake
-def test_client_in_another_pid_namespace(fs, d):
+def test_client_in_another_pid_namespace(d):
     """A client in a PID and mount namespace of its own writes, closes (published), renames and reads back."""
-    calls = fs.counter("pid0_calls")
     script = """set -e
 printf data > f
 [ "$(cat f)" = data ]
@@ -293,7 +292,37 @@ rm big"""
     assert get(os.path.join(d, "moved")) == bytes(40 * 65536)
     assert get(os.path.join(d, "two")) == b"a\nb\n"
     assert sorted(os.listdir(d)) == ["f", "moved", "sub", "two"]
-    assert fs.counter("pid0_calls") > calls
+
+
+@mooncake
+def test_daemon_in_a_pid_namespace_of_its_own(new_mount, client_a):
+    """A daemon in a container: callers outside have no pid for it. Their closes publish, and it counts them."""
+    m = new_mount()
+    ready = os.path.join(m.base, "ready")
+    script = f"{env.DAEMON} -o {m.option_text()} {m.path} && touch {ready} && exec sleep 1000"
+    container = subprocess.Popen(["unshare", "-p", "--fork", "--kill-child", "sh", "-c", script],
+                                 stderr=subprocess.PIPE)
+    try:
+        wait_for(lambda: os.path.exists(ready) or container.poll() is not None, 15, "the daemon is ready")
+        if container.poll() is not None:
+            pytest.skip("unshare is not permitted here: " + container.stderr.read().decode())
+        path = os.path.join(m.path, "f")
+        client_a.put(path, pattern(1, 100000))
+        assert get(path) == pattern(1, 100000)
+        subprocess.run("(echo a; /bin/echo b) > two; cp f three; mv three four; echo c >> two",
+                       shell=True, cwd=m.path, check=True)
+        assert get(os.path.join(m.path, "two")) == b"a\nb\nc\n"
+        assert get(os.path.join(m.path, "four")) == pattern(1, 100000)
+        with open(path, "r+b") as f:
+            f.write(b"changed")
+        assert get(path) == b"changed" + pattern(1, 100000)[7:]
+        assert m.counter("pid0_calls") > 0
+        client_a.exit()
+        subprocess.run(["umount", m.path], check=True)
+    finally:
+        container.kill()
+        container.wait()
+        container.stderr.close()
 
 
 @mooncake

@@ -89,13 +89,13 @@ def test_rule02_second_close_publishes_again(d, client_a):
     path = os.path.join(d, "f")
     fd = client_a.os.open(path, CREATE, 0o644)
     dup = client_a.os.dup(fd)
-    client_a.os.write(fd, b"one ")
+    client_a.os.write(fd, b"one " * 3000)
     client_a.os.close(fd)
-    assert get(path) == b"one "
+    assert get(path) == b"one " * 3000
     first = version(path)
     client_a.os.write(dup, b"two")
     client_a.os.close(dup)
-    assert get(path) == b"one two"
+    assert get(path) == b"one " * 3000 + b"two"
     assert version(path) > first
 
 
@@ -103,7 +103,7 @@ def test_rule02_close_without_change_makes_no_version(d, client_a):
     """Another close with nothing written in between publishes nothing."""
     path = os.path.join(d, "f")
     fd = client_a.os.open(path, CREATE, 0o644)
-    client_a.os.write(fd, b"one")
+    client_a.os.write(fd, b"one " * 3000)
     client_a.os.close(client_a.os.dup(fd))
     first = version(path)
     client_a.os.close(client_a.os.dup(fd))

@@ -181,11 +181,12 @@ def test_rule03_killed_after_publish_keeps_the_published_part(d, client_a):
     """A dup was closed (published), more was written, then the kill: the published version stays."""
     path = os.path.join(d, "f")
     fd = client_a.os.open(path, CREATE, 0o644)
-    client_a.os.write(fd, b"published")
+    client_a.os.write(fd, b"published" * 1000)
     client_a.os.close(client_a.os.dup(fd))
+    assert get(path) == b"published" * 1000
     client_a.os.write(fd, b" and not")
     client_a.kill(signal.SIGKILL)
-    assert get(path) == b"published"
+    assert get(path) == b"published" * 1000
 
 
 def test_rule03_exec_does_not_block_the_daemon(fs, d):

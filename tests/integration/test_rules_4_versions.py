@@ -266,7 +266,7 @@ def test_rule05_path_handle_of_a_replaced_version(f):
 
 
 @mooncake
-@pytest.mark.parametrize("size, rounds", [(4096, 1000), (262144, 300), (1 << 20, 100)])
+@pytest.mark.parametrize("size, rounds", [(4096, 500), (262144, 200), (1 << 20, 60)])
 def test_rule05_rename_over_storm(d, size, rounds):
     """3 writers rename over one name under 4 readers: no ENOENT, ESTALE, mixture, short read or return."""
     out = check_prog("storm", os.path.join(d, "f"), "rename", 3, 4, rounds, size, timeout=50)

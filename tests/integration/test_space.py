@@ -51,7 +51,7 @@ def test_evicted_names_are_gone_for_every_call(mount):
     paths = [os.path.join(mount.path, f"f{i:04}") for i in range(20)]
     for path in paths:
         os.stat(path)
-    fill(mount, 100, 60)
+    fill(mount, 100, 100)
     gone = [p for p in paths if p not in {os.path.join(mount.path, f"f{i:04}") for i in present(mount)}]
     assert len(gone) == 20
     for path in gone:

@@ -169,6 +169,23 @@ static bool was_possible(int name, unsigned long from, unsigned long to, uint64_
 	return atomic_load(&m->issued) - from >= RING - 2;
 }
 
+/* Where a content that turned up in the wrong place belongs, for the message. */
+static const char *origin(uint64_t uid)
+{
+	static _Thread_local char text[64];
+
+	for (int name = 0; name < N_NAMES; name++) {
+		struct name_model *m = &shared->names[name];
+		unsigned long last = atomic_load(&m->issued);
+		for (unsigned long n = last > RING - 2 ? last - (RING - 2) : 1; n <= last; n++)
+			if (m->ring[n % RING].uid == uid) {
+				snprintf(text, sizeof(text), "change %lu of object-%02d", n, name);
+				return text;
+			}
+	}
+	return "no recent change of any name";
+}
+
 /* ---- writers ---- */
 
 static void write_words(int fd, const uint64_t *words, uint64_t length, uint64_t *rng)
@@ -405,8 +422,9 @@ static void read_name(struct reader *r, int name)
 		       how == 1 ? read_mapped(path, fd, (uint64_t)st.st_size, true) :
 		       how == 2 ? read_part(r, path, fd, (uint64_t)st.st_size) : read_whole(r, path, fd);
 	if (!was_possible(name, from, to, uid, (uint64_t)st.st_size))
-		fail("%s: content %#lx, which no change from %lu to %lu put there (now %#lx): lost or "
-		     "reordered", path, uid, from, to, current(name).uid);
+		fail("%s: content %#lx (%s), which no change from %lu to %lu put there: lost or reordered; "
+		     "change %lu made it %#lx",
+		     path, uid, origin(uid), from, to, to, m->ring[to % RING].uid);
 	if (how == 5) { /* the name may change meanwhile, the handle must not */
 		usleep((useconds_t)(next_random(&r->rng) % 5000));
 		if (lseek(fd, 0, SEEK_SET) || read_whole(r, path, fd) != uid)
@@ -436,8 +454,9 @@ static void stat_name(int name)
 		found |= rc ? !e.uid : e.uid && e.length == (uint64_t)st.st_size;
 	}
 	if (!found && atomic_load(&m->issued) - from < RING - 2)
-		fail("stat %s: %s, size %ld: no change from %lu to %lu says so", path,
-		     rc ? "absent" : "present", rc ? -1 : (long)st.st_size, from, to);
+		fail("stat %s: %s, size %ld: no change from %lu to %lu says so; change %lu made it %lu bytes of "
+		     "%#lx", path, rc ? "absent" : "present", rc ? -1 : (long)st.st_size, from, to, to,
+		     m->ring[to % RING].length, m->ring[to % RING].uid);
 }
 
 /* Names that nobody changed while the directory was read appear once, or not at all. */

@@ -13,6 +13,8 @@
 
 static struct policy *lru;
 static struct policy_node nodes[MAX_NODES]; /* named a, b, c, ... */
+/* Colder than all of these, so that a run of MAX_NODES is not too large a share of the whole. */
+static struct policy_node others[16 * MAX_NODES + 16];
 static int64_t now;
 
 static void setup(void)
@@ -20,6 +22,9 @@ static void setup(void)
 	lru = policy_lru_create();
 	cr_assert_not_null(lru);
 	memset(nodes, 0, sizeof(nodes));
+	memset(others, 0, sizeof(others));
+	for (size_t k = 0; k < sizeof(others) / sizeof(*others); k++)
+		lru->ops->insert_cold(lru, &others[k]);
 	now = 1000 * MS;
 }
 
@@ -52,12 +57,22 @@ static void insert_apart(const char *names)
 	now += 100 * MS;
 }
 
+/* The next victim that is one of nodes. */
+static struct policy_node *next_named(struct policy_node *after)
+{
+	struct policy_node *v = lru->ops->victim(lru, after);
+
+	while (v && (v < nodes || v >= nodes + MAX_NODES))
+		v = lru->ops->victim(lru, v);
+	return v;
+}
+
 static void expect_order(const char *coldest_first)
 {
 	char order[MAX_NODES + 1];
 	size_t n = 0;
 
-	for (struct policy_node *v = lru->ops->victim(lru, NULL); v; v = lru->ops->victim(lru, v))
+	for (struct policy_node *v = next_named(NULL); v; v = next_named(v))
 		order[n++] = (char)('a' + (v - nodes));
 	order[n] = '\0';
 	cr_expect_str_eq(order, coldest_first);
@@ -157,13 +172,25 @@ Test(policy_lru, a_run_is_bounded_in_time)
 		lru->ops->insert(lru, &nodes[i], 1, now);
 		now += 2 * MS;
 	}
-	cr_expect_eq(lru->ops->victim(lru, NULL), &nodes[39], "still one run");
+	cr_expect_eq(next_named(NULL), &nodes[39], "still one run");
 	for (int i = 0; i < 300; i++) { /* objects come and go without a pause */
 		lru->ops->remove(lru, &nodes[i % 20]);
 		lru->ops->insert(lru, &nodes[i % 20], 1, now);
 		now += 2 * MS;
 	}
 	cr_expect_lt(hottest(), 20, "a late one is the hottest");
+}
+
+Test(policy_lru, a_run_is_at_most_a_sixteenth_of_all_nodes)
+{
+	/* 44 nodes: a run ends after two, so that what is newest is never the next to go. */
+	for (size_t k = 40; k < sizeof(others) / sizeof(*others); k++)
+		lru->ops->remove(lru, &others[k]);
+	insert('a', 1);
+	insert('b', 1);
+	insert('c', 1);
+	insert('d', 1);
+	expect_order("badc");
 }
 
 Test(policy_lru, other_callers_in_between_do_not_break_a_run)
@@ -290,8 +317,7 @@ static void expect_model_order(int step)
 		if (is_in[k])
 			order[n++] = k;
 	qsort(order, (size_t)n, sizeof(*order), by_rule);
-	for (struct policy_node *v = lru->ops->victim(lru, NULL); v;
-	     v = lru->ops->victim(lru, v), i++) {
+	for (struct policy_node *v = next_named(NULL); v; v = next_named(v), i++) {
 		cr_assert_lt(i, n);
 		cr_assert_eq(v - nodes, order[i], "step %d, victim %d", step, i);
 	}
