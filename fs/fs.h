@@ -43,6 +43,11 @@ struct fs {
 	struct flock_table *flocks;
 	struct fuse_session *se;
 
+	dev_t mount_dev;              /* of the live mount; 0: none, or the user has unmounted it */
+
+	/* Gives a passthrough id back to the kernel; set with the session. */
+	void (*close_backing)(struct fs *fs, int32_t id);
+
 	/* Written once in INIT. */
 	bool passthrough;
 	char passthrough_reason[160]; /* why not, when it is not live */

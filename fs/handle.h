@@ -26,6 +26,7 @@ struct handle {
 	struct object *object;
 	int fd;                     /* direct_io only, else -1 */
 	bool is_passthrough, is_direct;
+	int32_t backing_id;         /* the kernel's, while is_passthrough */
 	pthread_mutex_t map_lock;   /* guards map */
 	void *map;                  /* the frame, mapped at the first large read */
 
@@ -33,7 +34,7 @@ struct handle {
 	struct draft *draft;
 	struct handle *draft_next;  /* fs->lock */
 	bool is_writable;
-	pid_t opener_tgid;          /* 0: of another PID namespace */
+	pid_t opener_tid, opener_tgid; /* 0: of another PID namespace */
 	bool is_flushed;            /* fs->lock; its opener has closed it once */
 	_Atomic bool is_duplicated; /* other descriptors of it were seen: closes are looked at closely */
 

@@ -17,6 +17,7 @@
 #include "base/parse.h"
 #include "daemonize.h"
 #include "fs.h"
+#include "guardian.h"
 #include "housekeeper.h"
 #include "options.h"
 #include "session.h"
@@ -98,7 +99,7 @@ static void *tell_when_ready(void *arg)
 	return NULL;
 }
 
-static enum session_end serve(struct fs *fs, struct daemon_pipe *pipe)
+static enum session_end serve(struct fs *fs, struct daemon_pipe *pipe, struct guardian *guardian)
 {
 	struct ready ready = { fs->opt, pipe };
 	struct housekeeper *h = NULL;
@@ -112,8 +113,12 @@ static enum session_end serve(struct fs *fs, struct daemon_pipe *pipe)
 		housekeeper_stop(h);
 		return SESSION_FAILED;
 	}
+	guardian_watch(guardian, fs->mount_dev);
 	enum session_end end = session_run(fs);
+	if (end == SESSION_UNMOUNTED)
+		fs->mount_dev = 0;
 	housekeeper_stop(h);
+	guardian_stop(guardian);
 	session_unmount(fs);
 	pthread_join(thread, NULL);
 	return end;
@@ -132,6 +137,7 @@ static void say_what_stays(const struct fs *fs)
 
 int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
 {
+	struct guardian guardian;
 	struct fs fs;
 	bool frees_dram = false;
 
@@ -146,17 +152,23 @@ int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
 	int lock_fd = lock_state(opt);
 	if (lock_fd < 0)
 		return EXIT_RUNTIME;
-	rc = fs_create(&fs, opt);
+	rc = guardian_start(&guardian, opt->mountpoint);
+	if (rc)
+		log_error("cannot start the guardian process: %s", strerror(-rc));
+	fs = (struct fs){ .opt = opt };
+	if (!rc)
+		rc = fs_create(&fs, opt);
 	if (!rc)
 		rc = session_mount(&fs);
 	if (!rc) {
-		enum session_end end = serve(&fs, pipe);
+		enum session_end end = serve(&fs, pipe, &guardian);
 		rc = end == SESSION_FAILED ? -EIO : 0;
 		/* Only an operator who takes the mount away, or says so, gives the cache up. */
 		frees_dram = end == SESSION_UNMOUNTED || fs.free_on_stop;
 		if (!frees_dram)
 			say_what_stays(&fs);
 	}
+	guardian_stop(&guardian);
 	fs_destroy(&fs, frees_dram);
 	close(lock_fd);
 	if (!rc && frees_dram)

@@ -2,7 +2,6 @@
 #include "notifier.h"
 
 #include <errno.h>
-#include <fuse_lowlevel.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "fs.h"
+#include "fuse_compat.h"
 #include "inode_table.h"
 #include "object/object.h"
 
@@ -40,7 +40,7 @@ static void notify(struct fs *fs, const struct job *j)
 	if (!fs->se)
 		return;
 	if (j->is_expire)
-		rc = fuse_lowlevel_notify_expire_entry(fs->se, parent, j->name, len);
+		rc = notify_expire(fs->se, parent, j->name, len);
 	else
 		rc = fuse_lowlevel_notify_inval_entry(fs->se, parent, j->name, len);
 	if (rc == -ENOSYS && j->is_expire)

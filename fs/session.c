@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "fs.h"
+#include "guardian.h"
 #include "ops/ops.h"
 #include "options.h"
 
@@ -69,9 +71,9 @@ static void init_passthrough(struct fs *fs, struct fuse_conn_info *conn)
 	if (fs->opt->passthrough_off)
 		reason = "switched off by passthrough=off";
 	else if (!fuse_set_feature_flag(conn, FUSE_CAP_PASSTHROUGH))
-		reason = "the kernel does not offer it (needs Linux 6.9, CAP_SYS_ADMIN)";
+		reason = "not offered (needs Linux 6.9, libfuse 3.17 and CAP_SYS_ADMIN)";
 	else
-		conn->max_backing_stack_depth = FUSE_BACKING_STACKED_UNDER;
+		set_backing_depth(conn);
 	fs->passthrough = !reason;
 	snprintf(fs->passthrough_reason, sizeof(fs->passthrough_reason), "%s", reason ? reason : "");
 	if (reason)
@@ -102,6 +104,14 @@ void op_init(void *userdata, struct fuse_conn_info *conn)
 	init_passthrough(fs, conn);
 }
 
+static void close_backing(struct fs *fs, int32_t id)
+{
+	uint32_t arg = (uint32_t)id;
+
+	if (fs->se && ioctl(fuse_session_fd(fs->se), BACKING_CLOSE_IOCTL, &arg) && errno != ENOTCONN)
+		log_warn("closing passthrough id %d failed: %m", id);
+}
+
 static void forward_log(enum fuse_log_level level, const char *fmt, va_list ap)
 {
 	char text[512];
@@ -123,6 +133,7 @@ int session_mount(struct fs *fs)
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
 
 	fuse_set_log_func(forward_log);
+	fs->close_backing = close_backing;
 	fs->se = fuse_session_new(&args, &mooncakefs_ops, sizeof(mooncakefs_ops), fs);
 	fuse_opt_free_args(&args);
 	if (!fs->se) {
@@ -136,6 +147,7 @@ int session_mount(struct fs *fs)
 		fs->se = NULL;
 		return -EIO;
 	}
+	fs->mount_dev = fuse_mount_dev(fs->opt->mountpoint);
 	if (fuse_set_signal_handlers(fs->se)) {
 		log_error("cannot set signal handlers: %m");
 		session_unmount(fs);
@@ -165,6 +177,13 @@ void session_unmount(struct fs *fs)
 	if (!fs->se)
 		return;
 	fuse_remove_signal_handlers(fs->se);
+	/* Whoever waits for an answer gets none any more; the notifier may wait for one of them. */
+	if (fs->mount_dev) {
+		fuse_mount_abort(fs->opt->mountpoint, fs->mount_dev);
+		/* libfuse leaves the mount of an aborted connection where it is. */
+		if (umount2(fs->opt->mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW))
+			log_warn("cannot unmount %s: %m", fs->opt->mountpoint);
+	}
 	fuse_session_unmount(fs->se);
 	fuse_session_destroy(fs->se);
 	fs->se = NULL;

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define XATTR_PREFIX "user.mooncake."
-#define XATTR_MAX 4096
+#define XATTR_MAX 65536 /* the kernel's limit: 7,281 MiB of checksums */
 
 static const char *const attributes[] = {"tier",   "state", "eta_us", "holders", "version",
 					 "crc32c", "class", "pin",    "ttl_s",	 "hint"};

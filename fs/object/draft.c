@@ -455,6 +455,15 @@ void draft_expire_locked(struct fs *fs, int64_t now_ns)
 	}
 }
 
+void draft_list_add_locked(struct draft_list *l, struct draft *d)
+{
+	l->v = realloc(l->v, (l->n + 1) * sizeof(*l->v));
+	if (!l->v)
+		abort();
+	l->v[l->n++] = d;
+	draft_get_locked(d);
+}
+
 void draft_unlink_locked(struct fs *fs, struct draft *d)
 {
 	unlink_name(fs, d);

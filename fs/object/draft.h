@@ -108,8 +108,15 @@ struct caller_id {
 	uid_t uid;
 };
 
+/* Drafts whose names a change has touched, each with a ref; see durable_follow_names. */
+struct draft_list {
+	struct draft **v;
+	size_t n;
+};
+
 /* ---- fs->lock held ---- */
 
+void draft_list_add_locked(struct draft_list *l, struct draft *d);
 /*
  * A new draft of name in dir, with one ref (draft_put_locked), the caller as member. e: its first
  * attributes; e->ino 0 gives it a new inode number. base (may be NULL) must be open-able.

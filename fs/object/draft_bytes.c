@@ -51,7 +51,9 @@ static int charge(struct fs *fs, struct draft *d, uint64_t bytes, struct space_w
 	int rc;
 
 	while ((rc = tier_call(fs->dram, charge, &d->frame, bytes)) == -ENOSPC) {
-		rc = space_make(fs, bytes - d->frame.charged_bytes, w);
+		/* A charge counts whole pages and the frame itself: more may be missing than bytes say. */
+		uint64_t has = d->frame.charged_bytes;
+		rc = space_make(fs, bytes > has ? bytes - has : 1, w);
 		if (rc)
 			return rc;
 	}
@@ -203,6 +205,8 @@ static void end_write(struct draft *d, const void *buf, size_t len, uint64_t off
 {
 	d->n_writing--;
 	if (rc) {
+		/* Part of it may be in the frame: as good as an earlier object's bytes. */
+		d->frame.stale_bytes = max_u64(d->frame.stale_bytes, off + len);
 		crc_track_forget(&d->crc, off, len);
 		return;
 	}
@@ -358,17 +362,19 @@ static int resize_owned(struct fs *fs, struct draft *d, uint64_t size, struct sp
 	} else if (d->base) {
 		rc = own_frame(fs, d, size < d->size ? size : d->size, size, w);
 	} else if (size < d->size && d->frame.id) {
-		ranges_cut(&d->written, size);
-		crc_track_cut(&d->crc, size);
 		/* Bytes past the new end must not come back when it grows again. */
 		if (d->frame.size_bytes > size)
 			rc = tier_call(fs->dram, resize, &d->frame, size);
+		if (!rc)
+			ranges_cut(&d->written, size);
 	}
 	if (!rc) {
 		if (size <= d->failed_off)
 			d->write_error = 0; /* cut off, as programs do after a full disk */
 		crc_track_cut(&d->crc, size < d->size ? size : d->size);
+		pthread_mutex_lock(&d->bytes);
 		d->size = size;
+		pthread_mutex_unlock(&d->bytes);
 		d->has_resize = true;
 	}
 	return rc;

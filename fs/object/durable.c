@@ -26,6 +26,37 @@ static uint64_t ssd_charge(uint64_t size)
 	return (size + 4095) & ~4095ull;
 }
 
+/*
+ * Record and table get an ssd frame, or (0) none any more. Under the name's stripe, so that of two
+ * copies made at a time one stays. *old_out: the frame that has to be dropped afterwards, 0: none.
+ */
+static int record_copy(struct fs *fs, struct object *o, uint64_t frame, uint64_t *old_out)
+{
+	struct object_record r;
+	pthread_mutex_t *stripe;
+	int rc = ns_lock_object(fs, o->id, &r, &stripe);
+
+	*old_out = frame;
+	if (rc)
+		return rc;
+	bool has_copy = o->ssd_frame;
+	if (has_copy != (frame != 0)) {
+		r.ssd_frame = frame;
+		struct catalog_batch *b = catalog_batch_create(fs->catalog);
+		catalog_batch_put_object(b, &r);
+		rc = catalog_batch_commit(b, true);
+		if (!rc) {
+			pthread_mutex_lock(&fs->lock);
+			*old_out = o->ssd_frame;
+			object_set_frames_locked(fs, o, o->dram_frame, frame);
+			pthread_mutex_unlock(&fs->lock);
+		}
+	}
+	pthread_mutex_unlock(stripe);
+	object_record_fini(&r);
+	return rc;
+}
+
 /* ---- room on the ssd ---- */
 
 static void find_oldest_copy(void *arg, struct object *o)
@@ -37,6 +68,22 @@ static void find_oldest_copy(void *arg, struct object *o)
 		*oldest = o;
 }
 
+/* The copy goes, the object, which is open for the caller, stays in DRAM. */
+static int drop_copy(struct fs *fs, struct object *o)
+{
+	uint64_t frame;
+	int rc = record_copy(fs, o, 0, &frame);
+
+	if (frame)
+		tier_call(fs->ssd, drop, frame, o->size, ssd_charge(o->size));
+	pthread_mutex_lock(&fs->lock);
+	bool must_free = object_close_locked(fs, o);
+	pthread_mutex_unlock(&fs->lock);
+	if (must_free)
+		object_free_unlocked(fs, o);
+	return rc;
+}
+
 /* Durable copies of evictable objects go oldest first when the ssd is full. */
 static int make_ssd_room(struct fs *fs)
 {
@@ -45,12 +92,16 @@ static int make_ssd_room(struct fs *fs)
 	pthread_mutex_lock(&fs->lock);
 	object_visit_locked(fs, find_oldest_copy, &oldest);
 	uint64_t id = oldest ? oldest->id : 0;
+	bool is_in_dram = oldest && oldest->dram_frame;
+	if (is_in_dram)
+		object_open_locked(oldest);
 	pthread_mutex_unlock(&fs->lock);
 	if (!id)
 		return -ENOSPC;
-	space_remove_by_id(fs, id);
-	counter_inc(evictions);
-	return 0;
+	int rc = is_in_dram ? drop_copy(fs, oldest) : space_remove_by_id(fs, id);
+	if (!rc)
+		counter_inc(evictions);
+	return rc == -ENOENT ? 0 : rc; /* somebody else removes it: look again */
 }
 
 /* ---- writing an ssd frame from any source of bytes ---- */
@@ -104,6 +155,8 @@ static int copy_to_ssd(struct fs *fs, uint64_t size, source_fn source, void *arg
 		*frame_out = id;
 		return 0;
 	}
+	if (f.id)
+		tier_call(fs->ssd, discard, &f);
 	errno = -rc;
 	log_warn("durable copy of %llu bytes failed: %m", (unsigned long long)size);
 	return rc;
@@ -137,28 +190,6 @@ int durable_copy_fd(struct fs *fs, int fd, uint64_t size, uint64_t *frame_out)
 
 /* ---- published objects ---- */
 
-/* The record gets its ssd frame, unless the object lost its name meanwhile. */
-static int record_copy(struct fs *fs, struct object *o, uint64_t frame)
-{
-	struct object_record r;
-	int rc = catalog_object_get(fs->catalog, o->id, &r);
-
-	if (rc)
-		return rc;
-	pthread_mutex_t *stripe = ns_lock_name(fs, r.parent, r.name);
-	object_record_fini(&r);
-	rc = catalog_object_get(fs->catalog, o->id, &r);
-	if (!rc) {
-		r.ssd_frame = frame;
-		struct catalog_batch *b = catalog_batch_create(fs->catalog);
-		catalog_batch_put_object(b, &r);
-		rc = catalog_batch_commit(b, true);
-		object_record_fini(&r);
-	}
-	pthread_mutex_unlock(stripe);
-	return rc;
-}
-
 int durable_object(struct fs *fs, struct object *o)
 {
 	const char *tier;
@@ -175,13 +206,8 @@ int durable_object(struct fs *fs, struct object *o)
 	int rc = durable_copy_fd(fs, fd, o->size, &frame);
 	close(fd);
 	if (!rc)
-		rc = record_copy(fs, o, frame);
-	pthread_mutex_lock(&fs->lock);
-	bool keeps = !rc && o->state == OBJECT_LIVE && !o->ssd_frame;
-	if (keeps)
-		object_set_frames_locked(fs, o, o->dram_frame, frame);
-	pthread_mutex_unlock(&fs->lock);
-	if (frame && !keeps)
+		rc = record_copy(fs, o, frame, &frame);
+	if (frame)
 		tier_call(fs->ssd, drop, frame, o->size, ssd_charge(o->size));
 	return rc == -ENOENT ? 0 : rc; /* unlinked: nothing to promise */
 }
@@ -302,7 +328,7 @@ void durable_forget_promise(struct fs *fs, struct draft *d)
 	d->promise_id = d->promise_frame = 0;
 }
 
-void durable_rename_promise(struct fs *fs, struct draft *d)
+static void follow_name(struct fs *fs, struct draft *d)
 {
 	struct object_record r;
 
@@ -310,13 +336,15 @@ void durable_rename_promise(struct fs *fs, struct draft *d)
 	if (!d->promise_id || catalog_object_get(fs->catalog, d->promise_id, &r))
 		return;
 	pthread_mutex_lock(&fs->lock);
-	bool is_linked = d->dir;
+	bool is_linked = d->dir, is_unlinked = !d->dir && !d->is_poisoned;
 	if (is_linked) {
 		r.parent = d->dir->key;
 		r.name_len = (uint8_t)strlen(d->inode->name);
 		strcpy(r.name, d->inode->name);
 	}
 	pthread_mutex_unlock(&fs->lock);
+	if (is_unlinked)
+		durable_forget_promise(fs, d);
 	if (is_linked) {
 		struct catalog_batch *b = catalog_batch_create(fs->catalog);
 		catalog_batch_put_object(b, &r);
@@ -324,6 +352,17 @@ void durable_rename_promise(struct fs *fs, struct draft *d)
 			counter_inc(catalog_errors);
 	}
 	object_record_fini(&r);
+}
+
+void durable_follow_names(struct fs *fs, struct draft_list *l)
+{
+	for (size_t k = 0; k < l->n; k++) {
+		follow_name(fs, l->v[k]);
+		guard_lock(&fs->lock);
+		draft_put_locked(fs, l->v[k]);
+	}
+	free(l->v);
+	*l = (struct draft_list){ 0 };
 }
 
 int durable_keep_promise(struct fs *fs, struct draft *d, struct published *out)

@@ -14,6 +14,7 @@
 
 struct fs;
 struct draft;
+struct draft_list;
 struct inode;
 struct object;
 struct published;
@@ -26,8 +27,8 @@ int durable_object(struct fs *fs, struct object *o);
 int durable_draft(struct fs *fs, struct draft *d);
 /* The draft is being dropped without a publish. */
 void durable_forget_promise(struct fs *fs, struct draft *d);
-/* The draft has a new name: its promise follows. */
-void durable_rename_promise(struct fs *fs, struct draft *d);
+/* The drafts have new names, or none: their promises follow, or are forgotten. Empties the list. */
+void durable_follow_names(struct fs *fs, struct draft_list *l);
 /* The writer was killed: what it fsynced is published. */
 int durable_keep_promise(struct fs *fs, struct draft *d, struct published *out);
 

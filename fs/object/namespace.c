@@ -14,6 +14,7 @@
 #include "fs.h"
 #include "inode_table.h"
 #include "object/caller.h"
+#include "object/durable.h"
 #include "object/object.h"
 #include "object/publish.h"
 #include "object/space.h"
@@ -26,6 +27,30 @@ pthread_mutex_t *ns_lock_name(struct fs *fs, uint64_t dir_ino, const char *name)
 
 	pthread_mutex_lock(m);
 	return m;
+}
+
+int ns_lock_object(struct fs *fs, uint64_t object_id, struct object_record *r,
+		   pthread_mutex_t **stripe_out)
+{
+	struct object_record before;
+
+	for (;;) {
+		int rc = catalog_object_get(fs->catalog, object_id, &before);
+		if (rc)
+			return rc;
+		pthread_mutex_t *stripe = ns_lock_name(fs, before.parent, before.name);
+		rc = catalog_object_get(fs->catalog, object_id, r);
+		bool is_there = !rc && r->parent == before.parent && !strcmp(r->name, before.name);
+		object_record_fini(&before);
+		if (is_there) {
+			*stripe_out = stripe;
+			return 0;
+		}
+		pthread_mutex_unlock(stripe);
+		if (rc)
+			return rc;
+		object_record_fini(r); /* renamed meanwhile */
+	}
 }
 
 struct caller_id ns_caller_always(pid_t tid, uid_t uid)
@@ -358,7 +383,8 @@ int ns_create(struct fs *fs, struct inode *dir, const char *name, const struct n
 
 /* The drafts that a process's unlink of a name takes along: its own, and the shared one. */
 static int unlink_drafts_locked(struct fs *fs, uint64_t dir_ino, const char *name,
-				const struct caller_id *who, uint64_t object_id)
+				const struct caller_id *who, uint64_t object_id,
+				struct draft_list *gone)
 {
 	struct draft *d;
 	bool has_draft;
@@ -366,6 +392,7 @@ static int unlink_drafts_locked(struct fs *fs, uint64_t dir_ino, const char *nam
 
 	while ((d = draft_find_locked(fs, dir_ino, name, who, &has_draft)) ||
 	       (d = draft_find_shared_locked(fs, dir_ino, name, object_id))) {
+		draft_list_add_locked(gone, d);
 		draft_unlink_locked(fs, d);
 		n++;
 	}
@@ -389,6 +416,7 @@ int ns_unlink(struct fs *fs, struct inode *dir, const char *name, const struct c
 {
 	struct entry e = { 0 };
 	struct object *o = NULL;
+	struct draft_list gone = { 0 };
 	bool must_free = false;
 
 	pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
@@ -400,7 +428,7 @@ int ns_unlink(struct fs *fs, struct inode *dir, const char *name, const struct c
 		rc = unlink_entry(fs, dir, name, &e);
 	if (rc == 0 || rc == -ENOENT) {
 		pthread_mutex_lock(&fs->lock);
-		if (unlink_drafts_locked(fs, dir->key, name, who, has_entry ? e.object_id : 0))
+		if (unlink_drafts_locked(fs, dir->key, name, who, has_entry ? e.object_id : 0, &gone))
 			rc = 0;
 		if (has_entry) {
 			o = e.object_id ? object_find_locked(fs, e.object_id) : NULL;
@@ -416,6 +444,7 @@ int ns_unlink(struct fs *fs, struct inode *dir, const char *name, const struct c
 	pthread_mutex_unlock(stripe);
 	if (must_free)
 		object_free_unlocked(fs, o);
+	durable_follow_names(fs, &gone);
 	entry_fini(&e);
 	if (!rc)
 		counter_inc(unlinks);
@@ -448,6 +477,15 @@ int ns_remove_empty_dir(struct fs *fs, const struct entry *e)
 	return S_ISDIR(e->mode) ? kill_empty_dir(fs, e->ino) : -ENOTDIR;
 }
 
+void ns_revive_dir(struct fs *fs, const struct entry *e)
+{
+	guard_lock(&fs->lock);
+	struct inode *i = S_ISDIR(e->mode) ? inode_find(fs, e->ino) : NULL;
+
+	if (i)
+		i->is_dead = false;
+}
+
 int ns_rmdir(struct fs *fs, struct inode *dir, const char *name)
 {
 	struct entry e = { 0 };
@@ -456,8 +494,11 @@ int ns_rmdir(struct fs *fs, struct inode *dir, const char *name)
 	int rc = catalog_lookup(fs->catalog, dir->key, name, &e);
 	if (!rc)
 		rc = ns_remove_empty_dir(fs, &e);
-	if (!rc)
+	if (!rc) {
 		rc = unlink_entry(fs, dir, name, &e);
+		if (rc)
+			ns_revive_dir(fs, &e);
+	}
 	if (!rc) {
 		pthread_mutex_lock(&fs->lock);
 		struct inode *i = inode_find(fs, e.ino);
@@ -528,7 +569,10 @@ int ns_store_attr(struct fs *fs, struct inode *i)
 
 	if (i->key == CATALOG_ROOT_INO) {
 		struct catalog_batch *b = catalog_batch_create(fs->catalog);
-		catalog_batch_put_entry(b, ROOT_PARENT, ROOT_NAME, &i->e);
+		pthread_mutex_lock(&fs->lock);
+		e = i->e;
+		pthread_mutex_unlock(&fs->lock);
+		catalog_batch_put_entry(b, ROOT_PARENT, ROOT_NAME, &e);
 		return catalog_batch_commit(b, false);
 	}
 	if (!key)

@@ -16,6 +16,7 @@
 struct entry;
 struct fs;
 struct inode;
+struct object_record;
 
 /* Where the catalog keeps the attributes of the root itself. */
 #define ROOT_PARENT 0
@@ -23,6 +24,13 @@ struct inode;
 
 /* Locks the stripe of a name; unlock with pthread_mutex_unlock. */
 pthread_mutex_t *ns_lock_name(struct fs *fs, uint64_t dir_ino, const char *name);
+
+/*
+ * Locks the stripe of the name that shows an object; r gets its record, to be released by
+ * object_record_fini. -ENOENT: no name shows it.
+ */
+int ns_lock_object(struct fs *fs, uint64_t object_id, struct object_record *r,
+		   pthread_mutex_t **stripe_out);
 
 /* Who calls; the process is looked up only when some draft has one of the names (name2 may be NULL). */
 struct caller_id ns_caller(struct fs *fs, pid_t tid, uid_t uid, uint64_t dir_ino, const char *name,
@@ -48,6 +56,8 @@ int ns_make(struct fs *fs, struct inode *dir, const char *name, const struct ns_
 int ns_unlink(struct fs *fs, struct inode *dir, const char *name, const struct caller_id *who);
 /* The directory behind e takes no new names from now on, if it is empty; rmdir and rename over it. */
 int ns_remove_empty_dir(struct fs *fs, const struct entry *e);
+/* It stays after all: its removal failed. */
+void ns_revive_dir(struct fs *fs, const struct entry *e);
 int ns_rmdir(struct fs *fs, struct inode *dir, const char *name);
 /* flags: 0 or RENAME_NOREPLACE; others are -EINVAL. */
 int ns_rename(struct fs *fs, struct inode *dir, const char *name, struct inode *dir2,

@@ -7,10 +7,15 @@
 #include "fs.h"
 #include "inode_table.h"
 
+/* Passthrough ids kept open for the next open: it then costs no open of the frame. */
+#define MAX_IDLE_BACKINGS 1024
+
 struct object_table {
 	struct object **buckets;
 	size_t n_buckets, n;
 	struct object *grace_head, *grace_tail;
+	struct object *idle_head, *idle_tail;
+	uint32_t n_idle;
 	int64_t n_ttl; /* objects with a ttl_s */
 };
 
@@ -204,6 +209,51 @@ static bool drop_if_unused(struct fs *fs, struct object *o)
 	return true;
 }
 
+static void idle_remove(struct object_table *t, struct object *o)
+{
+	*(o->idle_prev ? &o->idle_prev->idle_next : &t->idle_head) = o->idle_next;
+	*(o->idle_next ? &o->idle_next->idle_prev : &t->idle_tail) = o->idle_prev;
+	o->idle_prev = o->idle_next = NULL;
+	t->n_idle--;
+}
+
+int32_t object_backed_locked(struct fs *fs, struct object *o, int32_t id)
+{
+	if (!o->backing_id && !id)
+		return 0;
+	if (!o->backing_id)
+		o->backing_id = id;
+	else if (!o->n_backed)
+		idle_remove(fs->objects, o);
+	o->n_backed++;
+	return o->backing_id;
+}
+
+int32_t object_unbacked_locked(struct fs *fs, struct object *o)
+{
+	struct object_table *t = fs->objects;
+
+	if (--o->n_backed)
+		return 0;
+	o->idle_prev = t->idle_tail;
+	*(t->idle_tail ? &t->idle_tail->idle_next : &t->idle_head) = o;
+	t->idle_tail = o;
+	if (++t->n_idle <= MAX_IDLE_BACKINGS)
+		return 0;
+	return object_take_backing_locked(fs, t->idle_head);
+}
+
+int32_t object_take_backing_locked(struct fs *fs, struct object *o)
+{
+	int32_t id = o->backing_id;
+
+	if (!id || o->n_backed)
+		return 0;
+	idle_remove(fs->objects, o);
+	o->backing_id = 0;
+	return id;
+}
+
 bool object_close_locked(struct fs *fs, struct object *o)
 {
 	o->n_open--;
@@ -275,6 +325,11 @@ void object_visit_locked(struct fs *fs, object_visit_fn fn, void *arg)
 
 void object_free_unlocked(struct fs *fs, struct object *o)
 {
+	pthread_mutex_lock(&fs->lock);
+	int32_t id = object_take_backing_locked(fs, o);
+	pthread_mutex_unlock(&fs->lock);
+	if (id)
+		fs->close_backing(fs, id);
 	if (o->dram_frame)
 		tier_call(fs->dram, drop, o->dram_frame, o->size, o->charged_bytes);
 	if (o->ssd_frame)

@@ -32,11 +32,12 @@ struct object {
 	struct object *hash_next;
 	struct object *grace_prev, *grace_next; /* REPLACED: in order of time */
 	struct inode *inode;      /* NULL: the kernel does not know it */
-	uint64_t dram_frame, ssd_frame; /* 0: not on that tier */
+	_Atomic uint64_t dram_frame, ssd_frame; /* 0: not on that tier; holders read them unlocked */
 	uint64_t charged_bytes;   /* of the dram frame */
 	uint32_t n_open;          /* handles, and drafts based on it */
 	uint32_t n_backed, n_direct; /* passthrough and direct_io handles: never both (the kernel refuses) */
-	int32_t backing_id;       /* kernel passthrough id while n_backed, 0: none */
+	int32_t backing_id;       /* kernel passthrough id, 0: none; kept for a while after n_backed fell to 0 */
+	struct object *idle_prev, *idle_next; /* with a backing_id nobody uses, oldest first */
 	int64_t replaced_ns;
 	uint32_t ttl_s;
 	uint8_t state;            /* enum object_state */
@@ -77,6 +78,15 @@ void object_open_locked(struct object *o);
  */
 void object_begin_evict_locked(struct fs *fs, struct object *o);
 bool object_end_evict_locked(struct fs *fs, struct object *o);
+/*
+ * Passthrough handles come and go. backed: id is a new one (or 0 to use what is there); returns the id
+ * to use, 0: there is none. unbacked: an id is kept for the next open; returns one that must be closed
+ * instead (the oldest of too many), or 0.
+ */
+int32_t object_backed_locked(struct fs *fs, struct object *o, int32_t id);
+int32_t object_unbacked_locked(struct fs *fs, struct object *o);
+/* Takes an unused id away before the frame goes; it must be closed. 0: none. */
+int32_t object_take_backing_locked(struct fs *fs, struct object *o);
 /* Last holder gone: returns true, and the caller must pass it to object_free_unlocked afterwards. */
 bool object_close_locked(struct fs *fs, struct object *o);
 /*

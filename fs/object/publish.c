@@ -38,8 +38,10 @@ static struct object *commit_memory(struct fs *fs, const struct commit *c, uint6
 	bool must_free = false;
 
 	object_set_ttl_locked(fs, o, c->entry->policy.ttl_s);
-	if (c->keep_open)
+	if (c->draft) {
 		object_open_locked(o);
+		c->draft->published_id = o->id;
+	}
 	if (old && old->state == OBJECT_LIVE)
 		must_free = object_retire_locked(fs, old, true);
 	inode_dir_changed_locked(fs, c->dir_ino);
@@ -66,6 +68,13 @@ int publish_commit(struct fs *fs, struct commit *c, struct object **object_out, 
 		return -EISDIR;
 	if (is_replacing && c->must_be_new)
 		return -EEXIST;
+	uint64_t made_as = c->record->object_id;
+	if (old_id > made_as) {
+		/* The other one was numbered later and published first: what comes last is newest. */
+		c->record->object_id = version_next(fs->clock);
+		if (!c->record->object_id)
+			return -EIO;
+	}
 
 	c->entry->object_id = c->record->object_id;
 	c->entry->size = c->record->size;
@@ -84,6 +93,8 @@ int publish_commit(struct fs *fs, struct commit *c, struct object **object_out, 
 		catalog_batch_del_object(b, old_id);
 	if (c->drop_promise_id)
 		catalog_batch_del_object(b, c->drop_promise_id);
+	if (made_as != c->record->object_id)
+		catalog_batch_del_object(b, made_as); /* a kept promise has a record by its first number */
 	rc = catalog_batch_commit(b, c->must_sync);
 	if (rc) {
 		counter_inc(catalog_errors);
@@ -173,13 +184,16 @@ static int seal_and_commit(struct fs *fs, struct draft *d, uint64_t caller, stru
 	r->dram_frame = d->frame.id;
 	if (d->frame.id)
 		rc = tier_call(fs->dram, seal, &d->frame, &r->charged_bytes);
-	if (rc)
+	if (rc) {
+		if (r->ssd_frame)
+			tier_call(fs->ssd, drop, r->ssd_frame, r->size, (r->size + 4095) & ~4095ull);
 		return rc;
+	}
 	pthread_mutex_t *stripe = lock_current_name(fs, d, out, &e);
 	if (stripe) {
 		struct commit c = { .dir_ino = out->dir->key, .name = out->name, .entry = &e,
 				    .record = r, .caller = caller, .must_sync = must_sync,
-				    .drop_promise_id = d->promise_id, .keep_open = true };
+				    .drop_promise_id = d->promise_id, .draft = d };
 		rc = publish_commit(fs, &c, &o, &out->has_replaced);
 		pthread_mutex_unlock(stripe);
 	}
@@ -194,8 +208,6 @@ static int seal_and_commit(struct fs *fs, struct draft *d, uint64_t caller, stru
 	draft_rebase_owned(d, o);
 	if (rc)
 		d->has_writes = true; /* a later close tries again */
-	else
-		d->published_id = r->object_id;
 	return rc;
 }
 
@@ -231,7 +243,7 @@ static int publish_owned(struct fs *fs, struct draft *d, uint64_t caller, struct
 	if (!rc)
 		rc = seal_and_commit(fs, d, caller, &r, must_sync, out);
 	object_record_fini(&r);
-	if (!rc && d->promise_id) {
+	if (!rc && d->promise_id && out->dir) { /* else unlink forgets it */
 		if (d->promise_frame)
 			tier_call(fs->ssd, drop, d->promise_frame, d->promise_size,
 				  (d->promise_size + 4095) & ~4095ull);

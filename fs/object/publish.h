@@ -45,10 +45,10 @@ struct commit {
 	uint64_t caller;
 	uint64_t drop_promise_id;     /* record to delete along, 0: none */
 	bool must_sync;
-	bool keep_open;               /* the new object gets one n_open for its draft */
+	struct draft *draft;          /* it published; the new object gets one n_open for it; or NULL */
 	bool must_be_new;             /* -EEXIST when the name exists */
 };
-/* Under the name's stripe. *object_out is valid while keep_open; *replaced_out: an older one went. */
+/* Under the name's stripe. *object_out is valid while a draft holds it; *replaced_out: an older one went. */
 int publish_commit(struct fs *fs, struct commit *c, struct object **object_out, bool *replaced_out);
 
 /* truncate(2) by path: the object's first size bytes (or zeros behind them) become a new version. */

@@ -36,6 +36,7 @@ struct renaming {
 	struct entry from, to;      /* published entries; mode 0: none */
 	struct draft *draft;        /* the caller's active draft under the old name, one ref */
 	bool moves_entry;           /* else the published entry under the old name goes */
+	struct draft_list touched;  /* drafts that lost or changed their name */
 };
 
 static void lock_two(struct fs *fs, const struct renaming *r, pthread_mutex_t *m[2])
@@ -119,9 +120,14 @@ static int check(struct fs *fs, struct renaming *r, unsigned int flags)
 	if ((flags & RENAME_NOREPLACE) && (r->to.mode || target_draft))
 		return -EEXIST;
 	/* A private draft that will publish yet stands for the name, unless it is what is published. */
-	bool stands = r->draft && r->draft->is_private &&
-		      r->draft->published_id != r->from.object_id && will_publish;
+	bool is_published = r->from.object_id && r->draft &&
+			    r->draft->published_id == r->from.object_id;
+	bool stands = r->draft && r->draft->is_private && !is_published && will_publish;
 	r->moves_entry = r->from.mode && !stands;
+	if (!r->moves_entry && S_ISDIR(r->from.mode)) {
+		entry_fini(&r->from);
+		r->from = (struct entry){ 0 }; /* another process's directory stays where it is */
+	}
 	bool from_is_dir = S_ISDIR(r->from.mode);
 	if (S_ISDIR(r->to.mode)) {
 		if (!from_is_dir)
@@ -175,6 +181,18 @@ static struct object *retire(struct fs *fs, const struct entry *e, bool grace)
 	return must_free ? o : NULL;
 }
 
+static void unlink_draft_locked(struct fs *fs, struct renaming *r, struct draft *d)
+{
+	draft_list_add_locked(&r->touched, d);
+	draft_unlink_locked(fs, d);
+}
+
+static void move_draft_locked(struct fs *fs, struct renaming *r, struct draft *d)
+{
+	draft_list_add_locked(&r->touched, d);
+	draft_rename_locked(fs, d, r->dir2, r->name2);
+}
+
 static void move_drafts_locked(struct fs *fs, struct renaming *r)
 {
 	struct draft *d;
@@ -182,12 +200,12 @@ static void move_drafts_locked(struct fs *fs, struct renaming *r)
 
 	/* Drafts of the caller under the new name are what the rename replaces. */
 	while ((d = draft_find_locked(fs, r->dir2->key, r->name2, r->who, &has_draft)))
-		draft_unlink_locked(fs, d);
+		unlink_draft_locked(fs, r, d);
 	if (r->draft && !r->draft->is_dropped && r->draft->dir)
-		draft_rename_locked(fs, r->draft, r->dir2, r->name2);
+		move_draft_locked(fs, r, r->draft);
 	while (r->moves_entry &&
 	       (d = draft_find_shared_locked(fs, r->dir->key, r->name, r->from.object_id)))
-		draft_rename_locked(fs, d, r->dir2, r->name2);
+		move_draft_locked(fs, r, d);
 }
 
 static void commit_memory(struct fs *fs, struct renaming *r)
@@ -229,14 +247,16 @@ int ns_rename(struct fs *fs, struct inode *dir, const char *name, struct inode *
 		return rc;
 	lock_two(fs, &r, stripes);
 	rc = check(fs, &r, flags);
-	if (!rc)
+	if (!rc) {
 		rc = commit_catalog(fs, &r);
+		if (rc)
+			ns_revive_dir(fs, &r.to);
+	}
 	if (!rc)
 		commit_memory(fs, &r);
 	unlock_two(stripes);
+	durable_follow_names(fs, &r.touched);
 	if (r.draft) {
-		if (!rc)
-			durable_rename_promise(fs, r.draft);
 		pthread_mutex_lock(&fs->lock);
 		draft_put_locked(fs, r.draft);
 		pthread_mutex_unlock(&fs->lock);

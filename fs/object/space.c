@@ -61,6 +61,7 @@ static uint64_t evict_one(struct fs *fs)
 	uint64_t bytes = o ? o->charged_bytes : 0, dram_frame = o ? o->dram_frame : 0;
 	uint64_t size = o ? o->size : 0;
 	bool has_copy = o && o->ssd_frame;
+	int32_t backing_id = has_copy ? object_take_backing_locked(fs, o) : 0;
 	if (has_copy) {
 		/* The durable copy goes on serving it. */
 		o->charged_bytes = 0;
@@ -72,6 +73,8 @@ static uint64_t evict_one(struct fs *fs)
 		return 0;
 	counter_inc(evictions);
 	counter_add(evicted_bytes, size);
+	if (backing_id)
+		fs->close_backing(fs, backing_id);
 	if (has_copy)
 		tier_call(fs->dram, drop, dram_frame, size, bytes);
 	else if (space_remove_object(fs, o))
@@ -104,6 +107,9 @@ int space_make(struct fs *fs, uint64_t bytes, struct space_wait *w)
 
 	for (;;) {
 		tier_call(fs->dram, get_stats, &s);
+		/* While this thread waited others closed or removed what could not be evicted. */
+		if (waited && s.used_bytes - s.free_list_bytes + bytes <= s.budget_bytes)
+			return 0;
 		if (bytes <= s.budget_bytes) {
 			uint64_t freed = evict(fs, low_watermark(bytes, s.budget_bytes));
 			freed += tier_call(fs->dram, reclaim, 0);
@@ -208,25 +214,14 @@ static int delete_records(struct fs *fs, const struct object_record *r, bool *ha
 int space_remove_object(struct fs *fs, struct object *o)
 {
 	struct object_record r;
+	pthread_mutex_t *stripe;
 	bool had_name = false, must_free = false;
-	int rc;
+	int rc = ns_lock_object(fs, o->id, &r, &stripe);
 
-	for (;;) {
-		rc = catalog_object_get(fs->catalog, o->id, &r);
-		if (rc)
-			break;
-		pthread_mutex_t *stripe = ns_lock_name(fs, r.parent, r.name);
-		struct object_record again;
-		rc = catalog_object_get(fs->catalog, o->id, &again);
-		bool moved = rc == 0 && (again.parent != r.parent || strcmp(again.name, r.name));
-		if (rc == 0)
-			object_record_fini(&again);
-		if (rc == 0 && !moved)
-			rc = delete_records(fs, &r, &had_name);
+	if (!rc) {
+		rc = delete_records(fs, &r, &had_name);
 		pthread_mutex_unlock(stripe);
-		if (!moved)
-			break;
-		object_record_fini(&r); /* renamed meanwhile */
+		object_record_fini(&r);
 	}
 	pthread_mutex_lock(&fs->lock);
 	if (rc && rc != -ENOENT) {
@@ -245,7 +240,7 @@ int space_remove_object(struct fs *fs, struct object *o)
 	return rc;
 }
 
-void space_remove_by_id(struct fs *fs, uint64_t object_id)
+int space_remove_by_id(struct fs *fs, uint64_t object_id)
 {
 	pthread_mutex_lock(&fs->lock);
 	struct object *o = object_find_locked(fs, object_id);
@@ -253,6 +248,5 @@ void space_remove_by_id(struct fs *fs, uint64_t object_id)
 	if (is_ours)
 		object_begin_evict_locked(fs, o);
 	pthread_mutex_unlock(&fs->lock);
-	if (is_ours)
-		space_remove_object(fs, o);
+	return is_ours ? space_remove_object(fs, o) : -ENOENT;
 }

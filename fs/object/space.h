@@ -46,7 +46,10 @@ void space_expire_replaced(struct fs *fs);
  * object_begin_evict_locked. Ends the eviction; frees the object when nobody has it open.
  */
 int space_remove_object(struct fs *fs, struct object *o);
-/* Marks it evicting and removes it if it is still LIVE and nobody else does. For lost and expired. */
-void space_remove_by_id(struct fs *fs, uint64_t object_id);
+/*
+ * Marks it evicting and removes it if it is still LIVE and nobody else does (else -ENOENT). For lost
+ * and expired.
+ */
+int space_remove_by_id(struct fs *fs, uint64_t object_id);
 
 #endif

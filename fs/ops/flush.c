@@ -118,7 +118,7 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		reply_err(req, 0);
 		return;
 	}
-	caller_inspect(tid, &caller);
+	caller_inspect(tid, tid == h->opener_tid ? h->opener_tgid : 0, &caller);
 	if (!tid)
 		counter_inc(pid0_calls);
 	if (caller.is_killed) {

@@ -67,29 +67,24 @@ static int hold_object(struct fs *fs, struct inode *i, uint64_t caller)
 	return 0;
 }
 
-static void close_object(fuse_req_t req, struct handle *h)
+static void close_object(struct fs *fs, struct handle *h)
 {
-	struct fs *fs = req_fs(req);
 	struct object *o = h->object;
-	int32_t stale_id = 0;
+	int32_t unused_id = 0;
 
 	if (h->map)
 		munmap(h->map, o->size);
 	if (h->fd >= 0)
 		close(h->fd);
 	pthread_mutex_lock(&fs->lock);
-	if (h->is_passthrough && --o->n_backed == 0) {
-		stale_id = o->backing_id;
-		o->backing_id = 0;
-	} else if (h->is_direct) {
+	if (h->is_passthrough)
+		unused_id = object_unbacked_locked(fs, o);
+	else if (h->is_direct)
 		o->n_direct--;
-	}
-	pthread_mutex_unlock(&fs->lock);
-	if (stale_id)
-		fuse_passthrough_close(req, stale_id);
-	pthread_mutex_lock(&fs->lock);
 	bool must_free = object_close_locked(fs, o);
 	pthread_mutex_unlock(&fs->lock);
+	if (unused_id)
+		fs->close_backing(fs, unused_id);
 	if (must_free)
 		object_free_unlocked(fs, o);
 }
@@ -103,14 +98,11 @@ static bool claim_passthrough(struct fs *fs, struct handle *h, struct fuse_file_
 	struct object *o = h->object;
 
 	guard_lock(&fs->lock);
-	if (o->n_direct || (!o->backing_id && !id))
-		return false;
-	if (!o->backing_id)
-		o->backing_id = id;
-	o->n_backed++;
-	h->is_passthrough = true;
-	fi->backing_id = o->backing_id;
-	return true;
+	h->backing_id = o->n_direct ? 0 : object_backed_locked(fs, o, id);
+	h->is_passthrough = h->backing_id != 0;
+	if (h->is_passthrough)
+		set_backing_id(fi, h->backing_id);
+	return h->is_passthrough;
 }
 
 static bool claim_direct(struct fs *fs, struct handle *h)
@@ -153,7 +145,7 @@ static int open_passthrough(fuse_req_t req, struct handle *h, struct fuse_file_i
 		return -EAGAIN;
 	}
 	bool is_claimed = claim_passthrough(fs, h, fi, id);
-	if (!is_claimed || fi->backing_id != id)
+	if (!is_claimed || h->backing_id != id)
 		fuse_passthrough_close(req, id); /* another open was faster */
 	return is_claimed ? 0 : -EAGAIN;
 }
@@ -209,7 +201,7 @@ static void open_object(fuse_req_t req, struct inode *i, struct fuse_file_info *
 	rc = open_bytes(req, h, fi);
 	if (rc) {
 		uint64_t id = h->object->id;
-		close_object(req, h);
+		close_object(fs, h);
 		handle_free(fs, h);
 		if (rc == -ENOENT) {
 			log_error("object %016llx: its frame is gone", (unsigned long long)id);
@@ -250,6 +242,7 @@ static struct handle *attach_handle(struct fs *fs, struct draft *d, int flags,
 
 	h->draft = d;
 	h->is_writable = wants_write(flags);
+	h->opener_tid = who->tid;
 	h->opener_tgid = who->tgid;
 	guard_lock(&fs->lock);
 	inode_get_locked(d->inode);
@@ -267,7 +260,7 @@ static struct handle *attach_handle(struct fs *fs, struct draft *d, int flags,
 static void set_draft_flags(struct fuse_file_info *fi)
 {
 	fi->direct_io = 1;
-	fi->parallel_direct_writes = 1;
+	set_parallel_writes(fi);
 }
 
 static int truncate_at_open(struct fs *fs, struct draft *d, int flags)
@@ -307,7 +300,7 @@ static void open_dropped(fuse_req_t req, struct inode *i, struct fuse_file_info 
 	h->object = o;
 	h->fd = o->size ? object_open_frame(fs, o, &tier) : -1;
 	if (o->size && h->fd < 0) {
-		close_object(req, h);
+		close_object(fs, h);
 		handle_free(fs, h);
 		reply_err(req, -ESTALE);
 		return;
@@ -462,7 +455,7 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (fi->flock_release)
 		flock_release_owner(fs, fi->lock_owner);
 	if (h->kind == HANDLE_OBJECT)
-		close_object(req, h);
+		close_object(fs, h);
 	else if (h->kind == HANDLE_DRAFT)
 		release_draft(fs, h);
 	handle_free(fs, h);

@@ -13,6 +13,7 @@
 #include "inode_table.h"
 #include "object/draft.h"
 #include "object/space.h"
+#include "fuse_compat.h"
 
 /* Objects never change under their nodeid, and every other change goes through this kernel. */
 #define OBJECT_TIMEOUT_S 86400.0

@@ -12,8 +12,6 @@ import sys
 import tempfile
 import threading
 
-import pytest
-
 from harness import env
 from harness.content import exists, get, pattern, put
 from harness.progs import check_prog

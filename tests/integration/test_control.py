@@ -204,8 +204,10 @@ def test_crc32c_is_that_of_the_bytes(d, size):
     assert xattr(out_of_order, "crc32c") == expected
 
 
-@pytest.mark.parametrize("name, values", [("class", ["keep", "pinned", "cache"]), ("pin", ["1", "0"]),
-                                          ("ttl_s", ["3600", "0"]), ("hint", ["turn=3;offset=12", "ü", "x" * 255])])
+@pytest.mark.parametrize("name, values", [
+    ("class", ["keep", "pinned", "cache"]), ("pin", ["1", "0"]), ("ttl_s", ["3600", "0"]),
+    ("hint", ["turn=3;offset=12", "ü", "x" * 255]),
+])
 @pytest.mark.parametrize("what", ["object", "directory"])
 def test_settable_xattrs(d, f, name, values, what):
     """class, pin, ttl_s and hint read back what was set, on objects and on directories."""

@@ -319,6 +319,7 @@ def test_daemon_in_a_pid_namespace_of_its_own(new_mount, client_a):
         assert m.counter("pid0_calls") > 0
         client_a.exit()
         subprocess.run(["umount", m.path], check=True)
+        wait_for(lambda: not m.daemons(), 15, "the daemon ends")
     finally:
         container.kill()
         container.wait()

@@ -12,6 +12,7 @@ import pytest
 from harness import env
 from harness.content import exists, get, pattern, put, wait_for, xattr
 from harness.mount import mounts_below
+from harness.progs import prog
 
 pytestmark = pytest.mark.mooncake
 MIB = env.MIB
@@ -116,13 +117,14 @@ def test_mount_point_is_busy(new_mount):
 
 
 def test_mount_point_is_stale(new_mount):
-    """A mount point left by a killed daemon: status 1 and a message that says how to clear it."""
+    """A mount point left by a killed daemon: cleared and used again, with a line that names it."""
     m = new_mount().start()
+    _fill(m)
     m.kill9()
-    code, said = m.refuse()
-    assert code == 1 and m.path in said and "umount" in said
-    m.umount_lazy()
     m.start()
+    assert re.search(re.escape(m.path) + ".*(stale|gone|dead|unmount)", m.said)
+    assert len([where for where, _ in mounts_below(m.path) if where == m.path]) == 1
+    _check_filled(m)
 
 
 def test_state_directory_in_use(new_mount):
@@ -320,6 +322,54 @@ def test_clients_that_wait_in_the_mount_when_the_daemon_is_killed(mount, client_
     mount.kill9()
     with pytest.raises(OSError):
         client_b.finish(1)
+
+
+def _storm(m):
+    """Writers and readers of one name, which keep directory locks and notifications busy."""
+    return subprocess.Popen([prog("storm"), os.path.join(m.path, "f"), "mixed", "6", "4", "1000000", "65536"],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def _ends(storm, seconds):
+    """Whether all processes of the storm end by themselves; kills what is left."""
+    try:
+        storm.wait(timeout=env.scaled(seconds))
+        return True
+    except subprocess.TimeoutExpired:
+        os.killpg(storm.pid, signal.SIGKILL)
+        return False
+
+
+def test_sigterm_in_the_middle_of_a_storm(mount):
+    """SIGTERM while many write, rename and read: the daemon ends, all clients get an error, nobody hangs."""
+    for _ in range(6):
+        storm = _storm(mount)
+        time.sleep(0.4)
+        mount.signal(signal.SIGTERM)
+        mount.wait_end(10)
+        assert mount.problems == []
+        assert _ends(storm, 5), "clients hang after SIGTERM of the daemon"
+        mount.remount()
+        assert len(get(os.path.join(mount.path, "f"))) == 65536
+        for name in os.listdir(mount.path):
+            os.unlink(os.path.join(mount.path, name))
+
+
+def test_killed_in_the_middle_of_a_storm(mount):
+    """kill -9 and umount -f while many write, rename and read: all is free, the next start has whole files."""
+    for _ in range(6):
+        storm = _storm(mount)
+        time.sleep(0.4)
+        mount.signal(signal.SIGKILL)
+        subprocess.run(["umount", "-f", "-l", mount.path], check=True)
+        mount.wait_end(5)
+        assert mount.problems == []
+        assert _ends(storm, 5), "clients hang after kill -9 and umount -f"
+        mount.start()
+        data = get(os.path.join(mount.path, "f"))
+        assert data == data[:8] * 8192
+        for name in os.listdir(mount.path):
+            os.unlink(os.path.join(mount.path, name))
 
 
 def test_other_budget_at_the_next_start(mount):

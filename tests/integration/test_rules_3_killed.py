@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from harness.content import exists, get, pattern, peek, put, version, wait_for, xattr
+from harness.content import exists, get, pattern, put, version, wait_for
 from harness.progs import prog, run_prog
 
 pytestmark = pytest.mark.mooncake

@@ -48,6 +48,7 @@ def test_rule07_close_after_a_failed_write_does_not_publish_the_torn_file(mount,
     """A program that ignores ENOSPC of write(2) and closes: close fails, the old version stays."""
     path = os.path.join(mount.path, "f")
     put(path, b"old")
+    set_xattr(path, "pin", "1")  # what is old must not be evicted for what does not fit
     with pytest.raises(OSError) as e:
         client_a.exec("""
 fd = os.open(path, os.O_WRONLY | os.O_TRUNC)

@@ -34,7 +34,7 @@ def in_use(m):
 # ---- eviction ----
 
 def test_eviction_takes_the_oldest(mount):
-    """200 MiB through a budget of 64: what is left are the newest objects, without a gap, and the budget is kept."""
+    """200 MiB through a budget of 64: the newest objects are left, without a gap; the budget is kept."""
     for i in range(0, 200, 10):
         fill(mount, i, 10)
         assert mount.tier()["used_bytes"] <= 64 * MIB

@@ -143,7 +143,7 @@ struct inode *fs_box_root(struct fs_box *b)
 
 struct inode *fs_box_mkdir(struct fs_box *b, struct inode *dir, const char *name)
 {
-	struct caller_id who = fs_box_who(1);
+	struct caller_id who = fs_box_who(1 << 20);
 	struct ns_new n = { .mode = S_IFDIR | 0755 };
 	struct inode *i = NULL;
 
@@ -207,7 +207,8 @@ bool fs_box_books_balance(struct fs_box *b)
 	tier_call(b->fs.dram, get_stats, &s);
 	if (s.used_bytes == charged + s.free_list_bytes + s.zombie_bytes && !s.n_open)
 		return true;
-	fprintf(stderr, "fs_box: %llu bytes used, objects %llu, free list %llu, zombies %llu, open %llu\n",
+	fprintf(stderr,
+		"fs_box: %llu bytes used, objects %llu, free list %llu, zombies %llu, open %llu\n",
 		(unsigned long long)s.used_bytes, (unsigned long long)charged,
 		(unsigned long long)s.free_list_bytes, (unsigned long long)s.zombie_bytes,
 		(unsigned long long)s.n_open);
@@ -218,7 +219,7 @@ bool fs_box_books_balance(struct fs_box *b)
 
 struct caller_id fs_box_who(int pid)
 {
-	pid_t tid = pid + (1 << 23); /* above the largest the kernel gives, so /proc has none like it */
+	pid_t tid = pid + (1 << 23); /* above the largest the kernel gives: /proc has none */
 
 	return (struct caller_id){ .tid = tid, .tgid = tid, .uid = 0 };
 }
@@ -229,7 +230,8 @@ void fs_box_put(struct fs_box *b, struct inode *i)
 	inode_put_locked(&b->fs, i);
 }
 
-struct inode *fs_box_look(struct fs_box *b, struct inode *dir, const char *name, struct caller_id who)
+struct inode *fs_box_look(struct fs_box *b, struct inode *dir, const char *name,
+			  struct caller_id who)
 {
 	struct inode *i;
 	bool has_draft;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fs_box: the whole file system without a mount, in a temporary directory, and the few steps in which
- * the FUSE operations use it (create, write, close, die), so that tests speak of processes and files.
+ * fs_box: the whole file system without a mount, in a temporary directory, and the few steps in
+ * which the FUSE operations use it (create, write, close, die), so that tests speak of processes and
+ * files.
  *
  * As root the dram tier is a real tmpfs, in a mount namespace of this process: it goes with it.
  * Thread safety: the box itself none; calls on files as the file system promises.
@@ -35,12 +36,12 @@ struct fs_box {
 
 /* ---- the box ---- */
 
-/* Options with defaults (64 MiB of dram, no waiting for space) that a test may change before start. */
+/* Options with defaults (64 MiB of dram, no wait for space) that a test may change before start. */
 void fs_box_init(struct fs_box *b);
 void fs_box_start(struct fs_box *b);
 /* init and start. */
 void fs_box_open(struct fs_box *b);
-/* The daemon ends (the frames stay, or as after a reboot go) and starts again; then fault tiers are off. */
+/* The daemon ends (the frames stay, or go as in a reboot) and starts again, without fault tiers. */
 void fs_box_restart(struct fs_box *b, bool loses_dram);
 void fs_box_stop(struct fs_box *b, bool loses_dram);
 /* Stops and removes everything. */
@@ -64,7 +65,7 @@ struct tier_stats fs_box_dram(struct fs_box *b);
 struct tier_stats fs_box_ssd(struct fs_box *b);
 uint32_t fs_box_n_drafts(struct fs_box *b);
 uint64_t fs_box_n_objects(struct fs_box *b);
-/* Whether the sums of the objects' charges agree with the dram tier's books, all drafts being closed. */
+/* Whether the objects' charges agree with the dram tier's books, all drafts being closed. */
 bool fs_box_books_balance(struct fs_box *b);
 
 /* ---- processes ---- */
@@ -76,8 +77,9 @@ struct caller_id fs_box_who(int pid);
 
 /* Gives the ref back. */
 void fs_box_put(struct fs_box *b, struct inode *i);
-/* What the name shows, without a ref: valid while nothing changes. NULL: nothing. */
-struct inode *fs_box_look(struct fs_box *b, struct inode *dir, const char *name, struct caller_id who);
+/* What the name shows, known to the kernel from now on (referenced). NULL: nothing. */
+struct inode *fs_box_look(struct fs_box *b, struct inode *dir, const char *name,
+			  struct caller_id who);
 int fs_box_unlink(struct fs_box *b, struct inode *dir, const char *name, struct caller_id who);
 
 /* ---- drafts ---- */

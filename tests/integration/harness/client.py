@@ -28,9 +28,9 @@ null = os.open("/dev/null", os.O_RDWR)
 os.dup2(null, 0); os.dup2(2, 1); os.close(null)
 names = dict(globals())
 def read_exactly(n):
-    data = b""
+    data = bytearray()
     while len(data) < n:
-        more = os.read(inp, n - len(data))
+        more = os.read(inp, min(n - len(data), 1 << 20))
         if not more:
             os._exit(0)
         data += more
@@ -108,9 +108,9 @@ class Client:
         self.exec("""
 fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 try:
-    n = 0
-    while n < len(data):
-        n += os.write(fd, data[n:])
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view):]
 finally:
     os.close(fd)
 """, path=path, data=data)
@@ -177,9 +177,9 @@ with open(path, "rb", buffering=0) as f:
             raise ClientDied(f"client {self.pid}: {self.proc.wait()}") from None
 
     def _read(self, n):
-        data = b""
+        data = bytearray()
         while len(data) < n:
-            more = os.read(self.proc.stdout.fileno(), n - len(data))
+            more = os.read(self.proc.stdout.fileno(), min(n - len(data), 1 << 20))
             if not more:
                 raise ClientDied(f"client {self.pid}: {self.proc.wait()}")
             data += more

@@ -37,9 +37,31 @@ class StartError(Exception):
         self.text = text
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
 def _umount2(path, flags):
-    libc = ctypes.CDLL(None, use_errno=True)
-    return libc.umount2(os.fsencode(path), flags) == 0
+    return _libc.umount2(os.fsencode(path), flags) == 0
+
+
+def _abort_connection(number, scratch):
+    """Cuts a FUSE connection (fuse.rst, "Aborting a filesystem connection"): all its requests fail.
+
+    Needed where a daemon cannot even die: one of its threads waits in the kernel for a directory
+    whose lock is held by a client that waits for the daemon.
+    """
+    control = "/sys/fs/fuse/connections"
+    if not os.path.exists(f"{control}/{number}"):
+        control = scratch
+        os.makedirs(control, exist_ok=True)
+        _libc.mount(b"fusectl", os.fsencode(control), b"fusectl", 0, None)
+    try:
+        with open(f"{control}/{number}/abort", "w") as f:
+            f.write("1")
+    except OSError:
+        pass  # it is gone already
+    if control == scratch:
+        _umount2(control, _MNT_DETACH)
 
 
 def mounts_below(path):
@@ -68,8 +90,10 @@ class Mount:
                         "log": self.log, **options}
         self.pid = None
         self.pidfd = -1
+        self.connection = None
         self.expected = []
         self.problems = []
+        self.said = ""  # at its last start, on standard error and in the log
         self._seen = {}
         self._reports = set(self._report_files())
         live.append(self)
@@ -102,6 +126,7 @@ class Mount:
             self._seen[self.stderr] = self._size(self.stderr)
             self._seen[self.log] = self._size(self.log)
             raise StartError(code, said)
+        self.said = said
         self._attach()
         return self
 
@@ -116,6 +141,7 @@ class Mount:
     def _attach(self):
         self.pid = self.status()["pid"]
         self.pidfd = os.pidfd_open(self.pid)
+        self.connection = os.minor(os.stat(self.path).st_dev)
 
     def attach(self):
         """Takes charge of a daemon that somebody else started on this mount point."""
@@ -131,16 +157,16 @@ class Mount:
                               timeout=env.scaled(STOP_SECONDS))
         if done.returncode != 0 and self.pidfd >= 0:
             self.problems.append("umount: " + done.stderr.strip())
-            self.umount_lazy()
+            self.force_end()
         self.wait_end()
 
     def wait_end(self, seconds=STOP_SECONDS):
-        """Waits until the daemon process is gone; kills it, and says so, when it is not."""
+        """Waits until the daemon process is gone; ends it by force, and says so, when it is not."""
         if self.pidfd < 0:
             return
         if not select.select([self.pidfd], [], [], env.scaled(seconds))[0]:
-            self.problems.append(f"daemon {self.pid} still runs {seconds} s after its mount ended")
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            self.problems.append(f"daemon {self.pid} has not ended within {seconds} s")
+            self.force_end()
             select.select([self.pidfd], [], [], 10)
         self._detach()
 
@@ -150,8 +176,7 @@ class Mount:
     def kill9(self):
         """Kills the daemon; the mount point stays behind, dead."""
         self.signal(signal.SIGKILL)
-        select.select([self.pidfd], [], [], 10)
-        self._detach()
+        self.wait_end(5)
 
     def umount_lazy(self):
         _umount2(self.path, _MNT_DETACH)
@@ -165,13 +190,15 @@ class Mount:
         return self.start(**more)
 
     def force_end(self):
-        """Frees whoever waits in this mount: from the watchdog's thread, so no locks, no waiting."""
+        """Frees whoever waits in this mount: from the watchdog's thread too, so no locks, no waiting."""
         _umount2(self.path, _MNT_FORCE | _MNT_DETACH)
         if self.pidfd >= 0:
             try:
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
             except OSError:
                 pass
+        if self.connection is not None:
+            _abort_connection(self.connection, os.path.join(self.base, "fusectl"))
 
     def destroy(self):
         """Ends everything and removes the temporary directory. Returns the problems."""
@@ -254,16 +281,25 @@ class Mount:
         os.close(self.pidfd)
         self.pidfd = -1
 
-    def _kill_strays(self):
-        """Kills daemons that serve a mount point below base but that no Mount is attached to."""
+    def daemons(self):
+        """Process ids of all daemons with a path below base in their arguments."""
+        found = []
         for cmdline in glob.glob("/proc/[0-9]*/cmdline"):
             try:
                 with open(cmdline, "rb") as f:
                     argv = f.read().split(b"\0")
-                inside = any(a.startswith(os.fsencode(self.base)) for a in argv[1:])
-                if argv[0] == os.fsencode(env.DAEMON) and inside:
-                    os.kill(int(cmdline.split("/")[2]), signal.SIGKILL)
-                    self.problems.append(f"stray daemon: {argv}")
+            except OSError:
+                continue
+            if argv[0] == os.fsencode(env.DAEMON) and os.fsencode(self.base) in b"\0".join(argv):
+                found.append(int(cmdline.split("/")[2]))
+        return found
+
+    def _kill_strays(self):
+        """Kills daemons of this state directory or mount point that no one is attached to."""
+        for pid in self.daemons():
+            self.problems.append(f"stray daemon {pid}")
+            try:
+                os.kill(pid, signal.SIGKILL)
             except OSError:
                 pass
 
