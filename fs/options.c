@@ -209,6 +209,7 @@ static int read_config(struct options *o, const char *path)
 
 	if (!f)
 		return usage_error("configuration file %s: %s", path, strerror(errno));
+	errno = 0;
 	while (rc == EXIT_OK && getline(&line, &cap, f) >= 0) {
 		n++;
 		line[strcspn(line, "#\r\n")] = '\0';
@@ -220,6 +221,8 @@ static int read_config(struct options *o, const char *path)
 			rc = EXIT_USAGE;
 		}
 	}
+	if (rc == EXIT_OK && ferror(f))
+		rc = usage_error("configuration file %s: %s", path, strerror(errno));
 	free(line);
 	fclose(f);
 	return rc;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "base/cleanup.h"
 #include "base/counters.h"
 #include "base/log.h"
 #include "fs.h"
@@ -435,6 +436,12 @@ void draft_put_locked(struct fs *fs, struct draft *d)
 		pin(fs, d);
 	else
 		drop(fs, d);
+}
+
+void draft_put(struct fs *fs, struct draft *d)
+{
+	guard_lock(&fs->lock);
+	draft_put_locked(fs, d);
 }
 
 void draft_expire_locked(struct fs *fs, int64_t now_ns)

@@ -177,6 +177,10 @@ uint32_t draft_count_locked(struct fs *fs);
  */
 void draft_settle_locked(struct fs *fs, struct draft *d);
 
+/* ---- fs->lock not held ---- */
+
+void draft_put(struct fs *fs, struct draft *d);
+
 /* ---- bytes; fs->lock not held; all return 0 or a negative errno ---- */
 
 struct space_wait; /* who waits for space: object/space.h */

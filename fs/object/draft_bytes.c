@@ -120,11 +120,7 @@ static void leave_base(struct fs *fs, struct draft *d)
 	d->base = NULL;
 	if (!base)
 		return;
-	pthread_mutex_lock(&fs->lock);
-	bool must_free = object_close_locked(fs, base);
-	pthread_mutex_unlock(&fs->lock);
-	if (must_free)
-		object_free_unlocked(fs, base);
+	object_close(fs, base);
 }
 
 static int copy_base(struct fs *fs, struct draft *d, uint64_t len, struct space_wait *w)
@@ -309,32 +305,33 @@ static int read_pieces(struct fs *fs, struct draft *d, char *buf, size_t len, ui
 
 int draft_read(struct fs *fs, struct draft *d, void *buf, size_t len, uint64_t off, size_t *n_out)
 {
+	/* Who reads without d->bytes, which stat waits for: the frame and the base stay with data shared. */
+	enum { NOBODY, FROM_FRAME, FROM_BASE } source = NOBODY;
+	uint64_t piece_end;
 	int rc = 0;
 
 	pthread_rwlock_rdlock(&d->data);
 	pthread_mutex_lock(&d->bytes);
-	bool is_whole = false;
-	uint64_t piece_end;
 	if (off >= d->size)
 		len = 0;
 	else if (len > d->size - off)
 		len = (size_t)(d->size - off);
 	if (len && d->frame.id) {
-		is_whole = ranges_next(&d->written, off, off + len, &piece_end) &&
-			   piece_end == off + len;
-		if (!is_whole)
+		if (ranges_next(&d->written, off, off + len, &piece_end) && piece_end == off + len)
+			source = FROM_FRAME;
+		else
 			rc = read_pieces(fs, d, buf, len, off);
 	} else if (len && d->base) {
-		size_t n = off < d->base->size ? (size_t)(d->base->size - off) : 0;
-		n = n < len ? n : len;
-		rc = read_base(fs, d, buf, n, off);
-		memset((char *)buf + n, 0, len - n);
+		rc = open_base(fs, d);
+		source = rc ? NOBODY : FROM_BASE;
 	} else if (len) {
 		memset(buf, 0, len);
 	}
 	pthread_mutex_unlock(&d->bytes);
-	if (is_whole)
+	if (source == FROM_FRAME)
 		rc = tier_call(fs->dram, read, &d->frame, buf, len, off);
+	else if (source == FROM_BASE)
+		rc = read_base(fs, d, buf, len, off); /* as long as the draft: it has not diverged */
 	pthread_rwlock_unlock(&d->data);
 	if (!rc)
 		*n_out = len;

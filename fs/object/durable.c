@@ -76,11 +76,7 @@ static int drop_copy(struct fs *fs, struct object *o)
 
 	if (frame)
 		tier_call(fs->ssd, drop, frame, o->size, ssd_charge(o->size));
-	pthread_mutex_lock(&fs->lock);
-	bool must_free = object_close_locked(fs, o);
-	pthread_mutex_unlock(&fs->lock);
-	if (must_free)
-		object_free_unlocked(fs, o);
+	object_close(fs, o);
 	return rc;
 }
 
@@ -307,11 +303,7 @@ int durable_draft(struct fs *fs, struct draft *d)
 	if (!base)
 		return catalog_sync(fs->catalog);
 	int rc = durable_object(fs, base);
-	pthread_mutex_lock(&fs->lock);
-	bool must_free = object_close_locked(fs, base);
-	pthread_mutex_unlock(&fs->lock);
-	if (must_free)
-		object_free_unlocked(fs, base);
+	object_close(fs, base);
 	return rc;
 }
 

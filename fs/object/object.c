@@ -354,3 +354,12 @@ int object_open_frame(struct fs *fs, const struct object *o, const char **tier_o
 	}
 	return fd;
 }
+
+void object_close(struct fs *fs, struct object *o)
+{
+	pthread_mutex_lock(&fs->lock);
+	bool must_free = object_close_locked(fs, o);
+	pthread_mutex_unlock(&fs->lock);
+	if (must_free)
+		object_free_unlocked(fs, o);
+}

@@ -104,6 +104,8 @@ void object_visit_locked(struct fs *fs, object_visit_fn fn, void *arg);
 
 /* ---- fs->lock not held ---- */
 
+/* object_close_locked, and object_free_unlocked when it was the last holder. */
+void object_close(struct fs *fs, struct object *o);
 /* Gives the frames back and frees the struct; no one else can reach it any more. */
 void object_free_unlocked(struct fs *fs, struct object *o);
 /* A read-only fd of the bytes on the best tier. *tier_out names it. -ENOENT: lost. */

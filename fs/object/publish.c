@@ -299,8 +299,6 @@ int publish_resized(struct fs *fs, struct inode *i, uint64_t size, uint64_t call
 		pthread_mutex_unlock(&fs->lock);
 		rc = publish_draft(fs, d, caller, w, out);
 	}
-	pthread_mutex_lock(&fs->lock);
-	draft_put_locked(fs, d);
-	pthread_mutex_unlock(&fs->lock);
+	draft_put(fs, d);
 	return rc;
 }

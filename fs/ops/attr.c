@@ -156,9 +156,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		rc = ns_store_attr(fs, i);
 	}
 	if (d) {
-		pthread_mutex_lock(&fs->lock);
-		draft_put_locked(fs, d);
-		pthread_mutex_unlock(&fs->lock);
+		draft_put(fs, d);
 	}
 	if (rc)
 		reply_err(req, rc);

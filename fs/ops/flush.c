@@ -144,8 +144,11 @@ void flush_released_draft(struct fs *fs, struct draft *d)
 
 	if (d->is_poisoned || !draft_is_dirty(d))
 		return;
-	/* Nobody is left to tell an error to; publish_draft has logged it. */
-	if (publish_draft(fs, d, 0, &w, &p) == 0 && p.has_replaced)
+	/* Nobody is left to tell an error to (it is logged); what was fsynced is not lost with the rest. */
+	int rc = publish_draft(fs, d, 0, &w, &p);
+	if (rc)
+		rc = durable_keep_promise(fs, d, &p);
+	if (!rc && p.has_replaced && p.dir)
 		notifier_inval(fs, p.dir, p.name, NULL, NULL);
 	published_fini(fs, &p);
 }

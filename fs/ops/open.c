@@ -53,17 +53,17 @@ static void handle_free(struct fs *fs, struct handle *h)
 
 /* ---- objects ---- */
 
-static int hold_object(struct fs *fs, struct inode *i, uint64_t caller)
+static int hold_object(struct fs *fs, struct inode *i, uint64_t caller, struct object **out)
 {
-	struct object *o = i->object;
-
 	guard_lock(&fs->lock);
+	struct object *o = i->object;
 	if (i->state == INODE_GONE || !o || o->is_evicting || o->state == OBJECT_DROPPED ||
 	    (i->state == INODE_REPLACED && now_mono_ns() - i->replaced_ns > REPLACED_GRACE_NS))
 		return -ESTALE;
 	object_open_locked(o);
 	object_touch_locked(fs, o, caller);
 	inode_get_locked(i);
+	*out = o;
 	return 0;
 }
 
@@ -188,7 +188,8 @@ static void reply_opened(fuse_req_t req, struct handle *h, struct fuse_file_info
 static void open_object(fuse_req_t req, struct inode *i, struct fuse_file_info *fi)
 {
 	struct fs *fs = req_fs(req);
-	int rc = hold_object(fs, i, (uint64_t)fuse_req_ctx(req)->pid);
+	struct object *o;
+	int rc = hold_object(fs, i, (uint64_t)fuse_req_ctx(req)->pid, &o);
 
 	counter_inc(opens);
 	if (rc) {
@@ -196,7 +197,7 @@ static void open_object(fuse_req_t req, struct inode *i, struct fuse_file_info *
 		return;
 	}
 	struct handle *h = handle_create(HANDLE_OBJECT, i);
-	h->object = i->object;
+	h->object = o;
 	fi->noflush = 1;
 	rc = open_bytes(req, h, fi);
 	if (rc) {
@@ -364,9 +365,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	if (!rc) {
 		rc = truncate_at_open(fs, d, fi->flags);
 		if (rc) {
-			pthread_mutex_lock(&fs->lock);
-			draft_put_locked(fs, d);
-			pthread_mutex_unlock(&fs->lock);
+			draft_put(fs, d);
 		}
 	}
 	if (rc) {

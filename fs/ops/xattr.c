@@ -262,11 +262,7 @@ static int apply_policy(struct fs *fs, struct inode *i, const struct policy_attr
 		return rc;
 	if (!rc && p->class == MCFS_CLASS_KEEP)
 		rc = durable_object(fs, o);
-	pthread_mutex_lock(&fs->lock);
-	bool must_free = object_close_locked(fs, o);
-	pthread_mutex_unlock(&fs->lock);
-	if (must_free)
-		object_free_unlocked(fs, o);
+	object_close(fs, o);
 	return rc;
 }
 

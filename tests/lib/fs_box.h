@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fs_box: the whole file system without a mount, in a temporary directory, and the few steps in
- * which the FUSE operations use it (create, write, close, die), so that tests speak of processes and
- * files.
+ * which the FUSE operations use it (create, write, close, die), so that tests speak of processes
+ * and files.
  *
  * As root the dram tier is a real tmpfs, in a mount namespace of this process: it goes with it.
  * Thread safety: the box itself none; calls on files as the file system promises.

@@ -7,16 +7,16 @@
  * usage: torture_object [SECONDS] [SEED] [THREADS]     (5 1 4)
  *
  * Content: a header (magic, version, length, seed of the body, checksum of these) and a body of
- * 64-bit words, each a hash of (body seed, position). A version is never used twice. A copy-on-write
- * change writes a new header over an old body, so that copies of the base are checked too.
+ * 64-bit words, each a hash of (body seed, position). A version is never used twice. A change by
+ * copy-on-write writes a new header over an old body, so that copies of the base are checked too.
  *
  * Model: a clock ticks at the begin and at the end of every change. Per name a list of changes
  *
  *   PUT version | COPIED | MOVED IN | MOVED OUT | UNLINKED, from begin to end (FOREVER: not known)
  *
  * A read that looks the name up after the tick t0 and finds a version before the tick t1 is right
- * if the version's first change began before t1, and no change of the name lies between the last one
- * that may have put the version there and t0. A missing name is always right: it may be evicted.
+ * if the version's first change began before t1, and no change of the name lies between the last
+ * one that may have put the version there and t0. A missing name is right: it may be evicted.
  * Hence a version that is torn, mixed, unpublished, poisoned, too old or back again is found.
  * What is open stays readable whatever happens to its name.
  *
@@ -280,7 +280,7 @@ static void check_seen(int name, uint64_t version, uint64_t t0, uint64_t t1)
 		if (c->begin > last && c->end < t0)
 			fail(name,
 			     "version %llu is back: it was there until tick %llu at most, a change "
-			     "began at %llu and ended at %llu (version %llu), the read began at %llu",
+			     "began at %llu and ended at %llu (version %llu), the read at %llu",
 			     (unsigned long long)version, (unsigned long long)last,
 			     (unsigned long long)c->begin, (unsigned long long)c->end,
 			     (unsigned long long)c->version, (unsigned long long)t0);
@@ -730,7 +730,8 @@ int main(int argc, char **argv)
 	free(is_copied);
 	printf("seed %llu: %llu puts, %llu truncations, %llu copies, %llu killed, %llu renames, "
 	       "%llu unlinks, %llu abandoned, %llu fsyncs, %llu full, %llu reads (%llu missing, "
-	       "%llu stale, %llu held)\n", seed, (unsigned long long)c.n_puts, (unsigned long long)c.n_truncs,
+	       "%llu stale, %llu held)\n", seed, (unsigned long long)c.n_puts,
+	       (unsigned long long)c.n_truncs,
 	       (unsigned long long)c.n_cows, (unsigned long long)c.n_kills,
 	       (unsigned long long)c.n_moves, (unsigned long long)c.n_unlinks,
 	       (unsigned long long)c.n_abandoned, (unsigned long long)c.n_fsyncs,

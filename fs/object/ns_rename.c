@@ -78,9 +78,7 @@ static int publish_closed_draft(struct fs *fs, const struct renaming *r)
 	if (!rc && p.has_replaced)
 		notifier_inval(fs, p.dir, p.name, NULL, NULL);
 	published_fini(fs, &p);
-	pthread_mutex_lock(&fs->lock);
-	draft_put_locked(fs, d);
-	pthread_mutex_unlock(&fs->lock);
+	draft_put(fs, d);
 	return rc;
 }
 
@@ -257,9 +255,7 @@ int ns_rename(struct fs *fs, struct inode *dir, const char *name, struct inode *
 	unlock_two(stripes);
 	durable_follow_names(fs, &r.touched);
 	if (r.draft) {
-		pthread_mutex_lock(&fs->lock);
-		draft_put_locked(fs, r.draft);
-		pthread_mutex_unlock(&fs->lock);
+		draft_put(fs, r.draft);
 	}
 	entry_fini(&r.from);
 	entry_fini(&r.to);

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attributes of an inode to the catalog: chmod, chown, utimens and the settable xattrs make no version. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/counters.h"
+#include "fs.h"
+#include "inode_table.h"
+#include "object/namespace.h"
+
+/* What of the inode must be written, and which version or file it must still be. */
+static uint64_t copy_attr(struct fs *fs, struct inode *i, uint64_t *dir_out, char *name,
+			  struct entry *e)
+{
+	uint64_t key = i->key;
+
+	guard_lock(&fs->lock);
+	if (i->kind == INODE_DRAFT)
+		key = i->draft ? draft_shown_id(i->draft) : 0; /* dirty: stored when it publishes */
+	if (!key || !i->name || i->state == INODE_GONE ||
+	    (i->kind == INODE_OBJECT && i->state != INODE_LIVE))
+		return 0;
+	*dir_out = i->parent;
+	strcpy(name, i->name);
+	*e = i->e;
+	/* Stat of the published object must agree with its draft's. */
+	struct inode *object_inode = i->kind == INODE_DRAFT ? inode_find(fs, key) : NULL;
+	if (object_inode) {
+		object_inode->e.mode = e->mode;
+		object_inode->e.uid = e->uid;
+		object_inode->e.gid = e->gid;
+		object_inode->e.atime_ns = e->atime_ns;
+		object_inode->e.mtime_ns = e->mtime_ns;
+		object_inode->e.ctime_ns = e->ctime_ns;
+		object_inode->e.policy = e->policy;
+	}
+	return key;
+}
+
+/* The record keeps copies of what a start needs. */
+static void put_policy_copy(struct fs *fs, struct catalog_batch *b, const struct entry *e)
+{
+	struct object_record r;
+
+	if (catalog_object_get(fs->catalog, e->object_id, &r))
+		return;
+	if (r.class != e->policy.class || r.pin != e->policy.pin) {
+		r.class = e->policy.class;
+		r.pin = e->policy.pin;
+		catalog_batch_put_object(b, &r);
+	}
+	object_record_fini(&r);
+}
+
+int ns_store_attr(struct fs *fs, struct inode *i)
+{
+	char name[CATALOG_NAME_MAX + 1];
+	struct entry e, old = { 0 };
+	uint64_t dir_ino;
+	uint64_t key = copy_attr(fs, i, &dir_ino, name, &e);
+
+	if (i->key == CATALOG_ROOT_INO) {
+		struct catalog_batch *b = catalog_batch_create(fs->catalog);
+		pthread_mutex_lock(&fs->lock);
+		e = i->e;
+		pthread_mutex_unlock(&fs->lock);
+		catalog_batch_put_entry(b, ROOT_PARENT, ROOT_NAME, &e);
+		return catalog_batch_commit(b, false);
+	}
+	if (!key)
+		return 0; /* unlinked or replaced: only its open handles see it */
+	pthread_mutex_t *stripe = ns_lock_name(fs, dir_ino, name);
+	int rc = catalog_lookup(fs->catalog, dir_ino, name, &old);
+	bool is_same = !rc && (old.object_id ? old.object_id : old.ino) == key;
+	if (is_same) {
+		key = copy_attr(fs, i, &dir_ino, name, &e); /* the newest, now that others wait */
+		e.object_id = old.object_id;
+		e.size = old.size;
+		e.ino = old.ino;
+		e.target = old.target;
+		struct catalog_batch *b = catalog_batch_create(fs->catalog);
+		catalog_batch_put_entry(b, dir_ino, name, &e);
+		if (e.object_id)
+			put_policy_copy(fs, b, &e);
+		rc = catalog_batch_commit(b, false);
+		if (rc)
+			counter_inc(catalog_errors);
+	}
+	pthread_mutex_unlock(stripe);
+	entry_fini(&old);
+	return rc == -ENOENT ? 0 : rc;
+}
