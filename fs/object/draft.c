@@ -499,12 +499,22 @@ uint32_t draft_count_locked(struct fs *fs)
 	return fs->drafts->n;
 }
 
+static bool is_settling(const struct draft *d)
+{
+	return !d->is_dropped && !d->is_poisoned && draft_is_dirty(d) && d->n_handles &&
+	       draft_is_flushed_locked(d) && now_mono_ns() < d->last_use_ns + SETTLE_WAIT_NS;
+}
+
+struct draft *draft_find_settling_locked(struct fs *fs, uint64_t dir_ino, const char *name)
+{
+	for (struct draft *d = *bucket_of(fs, dir_ino, name); d; d = d->hash_next)
+		if (has_name(d, dir_ino, name) && is_settling(d))
+			return d;
+	return NULL;
+}
+
 void draft_settle_locked(struct fs *fs, struct draft *d)
 {
-	int64_t deadline = now_mono_ns() + SETTLE_WAIT_NS;
-
-	while (!d->is_dropped && !d->is_poisoned && draft_is_dirty(d) && d->n_handles &&
-	       draft_is_flushed_locked(d))
-		if (!fs_wait_changed(fs, deadline))
-			return;
+	while (is_settling(d))
+		fs_wait_changed(fs, d->last_use_ns + SETTLE_WAIT_NS);
 }

@@ -37,7 +37,7 @@ struct object;
 
 /* How long the draft made by a redirected OPEN waits for the kernel's retry. */
 #define REDIRECT_PIN_NS (1000ll * 1000 * 1000)
-/* How long LOOKUP and RENAME wait for the RELEASE of a draft whose handles are all flushed. */
+/* How long LOOKUP and RENAME wait for the RELEASE of a draft whose handles are all flushed; see below. */
 #define SETTLE_WAIT_NS (20ll * 1000 * 1000)
 
 struct member {
@@ -68,6 +68,7 @@ struct draft {
 	_Atomic bool is_poisoned;
 	bool is_dropped;
 	pid_t last_writer_tid;
+	_Atomic int64_t last_use_ns; /* of its last FLUSH or WRITE */
 
 	/* Why it would publish. Set with data shared or owned, cleared with data owned, read anywhere. */
 	_Atomic bool has_writes;       /* WRITE since the last publish */
@@ -172,9 +173,11 @@ void draft_rename_locked(struct fs *fs, struct draft *d, struct inode *dir, cons
 void draft_poison_locked(struct fs *fs, struct draft *d);
 uint32_t draft_count_locked(struct fs *fs);
 /*
- * Waits (releasing fs->lock) at most SETTLE_WAIT_NS for a dirty draft whose handles are all flushed to
- * be published by its RELEASE. The caller holds a ref.
+ * A dirty draft of that name whose handles are all flushed: its RELEASE is on the way, unless a mapping
+ * keeps it open, which SETTLE_WAIT_NS after its last FLUSH or WRITE is taken for granted. NULL: none.
  */
+struct draft *draft_find_settling_locked(struct fs *fs, uint64_t dir_ino, const char *name);
+/* Waits (releasing fs->lock) until it is published or that time is over. The caller holds a ref. */
 void draft_settle_locked(struct fs *fs, struct draft *d);
 
 /* ---- fs->lock not held ---- */

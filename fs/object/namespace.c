@@ -87,15 +87,14 @@ static bool has_expired(const struct entry *e)
 static struct draft *find_settled_draft(struct fs *fs, struct inode *dir, const char *name,
 					const struct caller_id *who, bool *has_draft_out)
 {
-	struct draft *d = draft_find_locked(fs, dir->key, name, who, has_draft_out);
+	struct draft *d;
 
-	if (d && draft_is_dirty(d) && d->n_handles && draft_is_flushed_locked(d)) {
+	while ((d = draft_find_settling_locked(fs, dir->key, name))) {
 		draft_get_locked(d);
 		draft_settle_locked(fs, d);
 		draft_put_locked(fs, d);
-		d = draft_find_locked(fs, dir->key, name, who, has_draft_out);
 	}
-	return d;
+	return draft_find_locked(fs, dir->key, name, who, has_draft_out);
 }
 
 /* -ESTALE: the version is not (or not yet, or no longer) in the table. */

@@ -118,6 +118,7 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		reply_err(req, 0);
 		return;
 	}
+	h->draft->last_use_ns = now_mono_ns();
 	caller_inspect(tid, tid == h->opener_tid ? h->opener_tgid : 0, &caller);
 	if (!tid)
 		counter_inc(pid0_calls);

@@ -144,6 +144,7 @@ static void note_write(fuse_req_t req, struct draft *d, bool is_mapped)
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	struct caller_id who = { 0 };
 
+	d->last_use_ns = now_mono_ns();
 	bool is_new_writer = !is_mapped && ctx->pid && ctx->pid != d->last_writer_tid;
 	if (is_new_writer)
 		who = (struct caller_id){ ctx->pid, caller_tgid(ctx->pid), ctx->uid };
