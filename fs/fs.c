@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "control/control.h"
+#include "handle.h"
 #include "inode_table.h"
 #include "notifier.h"
 #include "object/adopt.h"
@@ -135,6 +136,7 @@ int fs_create(struct fs *fs, const struct options *opt)
 void fs_destroy(struct fs *fs, bool frees_dram)
 {
 	notifier_stop(fs->notifier);
+	handle_abandon_all(fs);
 	if (fs->ssd)
 		tier_call(fs->ssd, destroy, false);
 	if (fs->dram)

@@ -28,6 +28,7 @@ struct inode_table;
 struct object_table;
 struct draft_table;
 struct flock_table;
+struct handle;
 struct notifier;
 struct options;
 struct version_clock;
@@ -60,6 +61,7 @@ struct fs {
 	struct object_table *objects;
 	struct draft_table *drafts;
 	struct policy *policy;
+	struct handle *handles;       /* open files and directories of clients */
 	bool free_on_stop;            /* take the DRAM frames along when the daemon ends */
 
 	int64_t start_ns;             /* CLOCK_MONOTONIC */

@@ -21,6 +21,7 @@ enum handle_kind { HANDLE_OBJECT, HANDLE_DRAFT, HANDLE_DIR, HANDLE_CONTROL };
 struct handle {
 	enum handle_kind kind;
 	struct inode *inode;        /* one ref */
+	struct handle *prev, *next; /* fs->lock; all handles of the mount */
 
 	/* HANDLE_OBJECT */
 	struct object *object;
@@ -45,5 +46,13 @@ struct handle {
 	char *text;                 /* snapshot taken at open */
 	size_t text_len;
 };
+
+struct fs;
+
+/* Takes over one ref of i. */
+struct handle *handle_create(struct fs *fs, enum handle_kind kind, struct inode *i);
+void handle_free(struct fs *fs, struct handle *h);
+/* The daemon ends while clients have files open: memory and fds only. */
+void handle_abandon_all(struct fs *fs);
 
 #endif

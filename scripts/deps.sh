@@ -29,7 +29,7 @@ readonly FUSE_LEAST=3.14
 readonly packages=(
 	build-essential pkgconf dpkg-dev meson ninja-build
 	librocksdb-dev libjansson-dev libisal-dev libxxhash-dev
-	libcriterion-dev python3 python3-pytest
+	libcriterion-dev python3 python3-pytest python3-pytest-xdist
 	fuse3 util-linux fio rsync attr acl
 )
 readonly dev_packages=(clang clang-tidy clang-format cppcheck shellcheck)

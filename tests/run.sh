@@ -10,6 +10,7 @@
 #   MCFS_BUILD          build tree (default build)
 #   MCFS_BUILD_ASAN     the same, built with SANITIZE=address,undefined
 #   MCFS_BUILD_TSAN     the same, built with SANITIZE=thread
+#   MCFS_TEST_JOBS      integration tests that run at once (default 3)
 #   PYTHON              a python3 with pytest (default: the first of PATH's and /usr/bin's)
 #   MCFS_STAGE_TIMEOUT  seconds one pytest run may take (default 900)
 #
@@ -44,6 +45,12 @@ python=${PYTHON:-}
 if [ -z "$python" ]; then
 	python=python3
 	"$python" -c 'import pytest' 2>/dev/null || python=/usr/bin/python3
+fi
+
+# Integration tests wait more than they work.
+jobs=()
+if "$python" -c 'import xdist' 2>/dev/null; then
+	jobs=(-n "${MCFS_TEST_JOBS:-3}" --dist load)
 fi
 
 # Jobs of an outer make are none of the tests' business.
@@ -230,7 +237,7 @@ run_pytest() {
 	"${wrap[@]}" env MCFS_BUILD="$tree" PYTHONDONTWRITEBYTECODE=1 "$@" \
 		timeout -s INT -k 30 "$stage_timeout" \
 		"$python" -m pytest tests/integration -q -rs --color=no -p no:cacheprovider \
-		--junitxml="$xml" "${pytest_args[@]}" </dev/null 2>&1 | tee "$log"
+		"${jobs[@]}" --junitxml="$xml" "${pytest_args[@]}" </dev/null 2>&1 | tee "$log"
 	status=${PIPESTATUS[0]}
 	if ! report=$(junit_report "$xml" 2>/dev/null); then
 		fail "pytest left no report, $(why "$status")" 1

@@ -387,10 +387,6 @@ void draft_abandon(struct draft *d)
 		close(d->base_fd);
 	if (d->frame.id)
 		close(d->frame.fd); /* found as an orphan at the next start */
-	for (struct handle *h = d->handles, *next; h; h = next) {
-		next = h->draft_next;
-		free(h);
-	}
 	ranges_fini(&d->written);
 	crc_track_fini(&d->crc);
 	free_draft(d);

@@ -23,6 +23,9 @@
 #include "object/space.h"
 #include "object/version.h"
 
+/* A name that comes and goes faster than it can be opened is answered as it is after so many. */
+#define MAX_TRIES 64
+
 pthread_mutex_t *ns_lock_name(struct fs *fs, uint64_t dir_ino, const char *name)
 {
 	uint64_t hash = XXH3_64bits_withSeed(name, strlen(name), dir_ino);
@@ -97,6 +100,37 @@ static struct draft *find_settled_draft(struct fs *fs, struct inode *dir, const 
 	return draft_find_locked(fs, dir->key, name, who, has_draft_out);
 }
 
+static bool shows_version(struct fs *fs, uint64_t dir_ino, const char *name, uint64_t object_id)
+{
+	struct entry e;
+
+	if (catalog_lookup(fs->catalog, dir_ino, name, &e))
+		return false;
+	bool is_same = e.object_id == object_id;
+	entry_fini(&e);
+	return is_same;
+}
+
+/* The caller's draft. One that is published and closed counts only while the name shows its version. */
+static bool lookup_draft(struct fs *fs, struct inode *dir, const char *name,
+			 const struct caller_id *who, struct inode **inode_out, bool *has_draft_out)
+{
+	pthread_mutex_lock(&fs->lock);
+	struct draft *d = find_settled_draft(fs, dir, name, who, has_draft_out);
+	uint64_t shown_id = d && draft_is_flushed_locked(d) ? draft_shown_id(d) : 0;
+	if (d) {
+		inode_get_locked(d->inode);
+		*inode_out = d->inode;
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (!d || !shown_id || shows_version(fs, dir->key, name, shown_id))
+		return d;
+	pthread_mutex_lock(&fs->lock);
+	inode_put_locked(fs, *inode_out);
+	pthread_mutex_unlock(&fs->lock);
+	return false;
+}
+
 /* -ESTALE: the version is not (or not yet, or no longer) in the table. */
 static int lookup_entry(struct fs *fs, struct inode *dir, const char *name,
 			struct inode **inode_out, uint64_t *expired_id_out)
@@ -145,24 +179,12 @@ static bool lookup_for_write(struct fs *fs, struct inode *dir, const char *name,
 	return true;
 }
 
-int ns_lookup(struct fs *fs, struct inode *dir, const char *name, const struct caller_id *who,
-	      struct inode **inode_out, bool *has_draft_out)
+static int lookup_published(struct fs *fs, struct inode *dir, const char *name,
+			    struct inode **inode_out)
 {
 	uint64_t expired_id = 0;
-
-	*has_draft_out = true;
-	if (lookup_for_write(fs, dir, name, who, inode_out))
-		return 0;
-	pthread_mutex_lock(&fs->lock);
-	struct draft *d = find_settled_draft(fs, dir, name, who, has_draft_out);
-	if (d) {
-		inode_get_locked(d->inode);
-		*inode_out = d->inode;
-	}
-	pthread_mutex_unlock(&fs->lock);
-	if (d)
-		return 0;
 	int rc = lookup_entry(fs, dir, name, inode_out, &expired_id);
+
 	if (rc == -ESTALE) {
 		/* Catalog and table agree while nobody changes the name. */
 		pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
@@ -174,6 +196,26 @@ int ns_lookup(struct fs *fs, struct inode *dir, const char *name, const struct c
 		space_remove_by_id(fs, expired_id);
 	}
 	return rc;
+}
+
+int ns_lookup(struct fs *fs, struct inode *dir, const char *name, const struct caller_id *who,
+	      struct inode **inode_out, bool *has_draft_out)
+{
+	bool is_private;
+
+	for (int tries = 0;; tries++) {
+		*has_draft_out = true;
+		if (lookup_for_write(fs, dir, name, who, inode_out) ||
+		    lookup_draft(fs, dir, name, who, inode_out, has_draft_out))
+			return 0;
+		int rc = lookup_published(fs, dir, name, inode_out);
+		guard_lock(&fs->lock);
+		if (rc || (*inode_out)->kind != INODE_OBJECT || tries == MAX_TRIES ||
+		    !draft_has_intent_locked(fs, who, &is_private))
+			return rc;
+		/* It came into being after the look for what can be written: that must have it. */
+		inode_put_locked(fs, *inode_out);
+	}
 }
 
 /* ---- new names ---- */

@@ -227,13 +227,12 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct fs *fs = req_fs(req);
-	struct handle *h = xcalloc(1, sizeof(*h));
+	struct inode *dir = inode_of(fs, ino);
 
-	h->kind = HANDLE_DIR;
-	h->inode = inode_of(fs, ino);
 	pthread_mutex_lock(&fs->lock);
-	inode_get_locked(h->inode);
+	inode_get_locked(dir);
 	pthread_mutex_unlock(&fs->lock);
+	struct handle *h = handle_create(fs, HANDLE_DIR, dir);
 	fi->fh = (uint64_t)(uintptr_t)h;
 	fuse_reply_open(req, fi);
 }
@@ -244,9 +243,6 @@ void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct handle *h = (struct handle *)(uintptr_t)fi->fh;
 
 	(void)ino;
-	pthread_mutex_lock(&fs->lock);
-	inode_put_locked(fs, h->inode);
-	pthread_mutex_unlock(&fs->lock);
-	free(h);
+	handle_free(fs, h);
 	reply_err(req, 0);
 }

@@ -80,6 +80,7 @@ static void read_object(fuse_req_t req, struct handle *h, size_t size, uint64_t 
 		size = 0;
 	else if (size > file_size - off)
 		size = (size_t)(file_size - off);
+	counter_add(read_bytes, size);
 	if (h->fd < 0 && size) {
 		/* A passthrough handle whose read came here after all (a mapping's readahead, say). */
 		const char *tier;
@@ -119,11 +120,14 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 		size = MAX_REQUEST_BYTES;
 	counter_inc(reads);
 	if (h->kind == HANDLE_OBJECT) {
-		counter_add(read_bytes, size);
 		read_object(req, h, size, (uint64_t)off);
 	} else if (h->kind == HANDLE_CONTROL) {
 		n = (size_t)off < h->text_len ? h->text_len - (size_t)off : 0;
-		fuse_reply_buf(req, h->text + (n ? off : 0), n < size ? n : size);
+		n = n < size ? n : size;
+		/* Copied: the client may have closed the file by the time the reply call returns. */
+		if (n)
+			memcpy(thread_buffer(), h->text + off, n);
+		fuse_reply_buf(req, thread_buffer(), n);
 	} else {
 		int rc = draft_read(req_fs(req), h->draft, thread_buffer(), size, (uint64_t)off, &n);
 		if (rc) {

@@ -30,27 +30,6 @@ static bool wants_write(int flags)
 	return (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC);
 }
 
-static struct handle *handle_create(enum handle_kind kind, struct inode *i)
-{
-	struct handle *h = xcalloc(1, sizeof(*h));
-
-	h->kind = kind;
-	h->inode = i;
-	h->fd = -1;
-	pthread_mutex_init(&h->map_lock, NULL);
-	return h;
-}
-
-static void handle_free(struct fs *fs, struct handle *h)
-{
-	pthread_mutex_lock(&fs->lock);
-	inode_put_locked(fs, h->inode);
-	pthread_mutex_unlock(&fs->lock);
-	pthread_mutex_destroy(&h->map_lock);
-	free(h->text);
-	free(h);
-}
-
 /* ---- objects ---- */
 
 static int hold_object(struct fs *fs, struct inode *i, uint64_t caller, struct object **out)
@@ -76,6 +55,8 @@ static void close_object(struct fs *fs, struct handle *h)
 		munmap(h->map, o->size);
 	if (h->fd >= 0)
 		close(h->fd);
+	h->map = NULL;
+	h->fd = -1;
 	pthread_mutex_lock(&fs->lock);
 	if (h->is_passthrough)
 		unused_id = object_unbacked_locked(fs, o);
@@ -196,7 +177,7 @@ static void open_object(fuse_req_t req, struct inode *i, struct fuse_file_info *
 		reply_err(req, rc);
 		return;
 	}
-	struct handle *h = handle_create(HANDLE_OBJECT, i);
+	struct handle *h = handle_create(fs, HANDLE_OBJECT, i);
 	h->object = o;
 	fi->noflush = 1;
 	rc = open_bytes(req, h, fi);
@@ -239,7 +220,7 @@ static void redirect(fuse_req_t req, int flags)
 static struct handle *attach_handle(struct fs *fs, struct draft *d, int flags,
 				    const struct caller_id *who)
 {
-	struct handle *h = handle_create(HANDLE_DRAFT, d->inode);
+	struct handle *h = handle_create(fs, HANDLE_DRAFT, d->inode);
 
 	h->draft = d;
 	h->is_writable = wants_write(flags);
@@ -296,7 +277,7 @@ static void open_dropped(fuse_req_t req, struct inode *i, struct fuse_file_info 
 		reply_err(req, -ESTALE);
 		return;
 	}
-	struct handle *h = handle_create(HANDLE_OBJECT, i);
+	struct handle *h = handle_create(fs, HANDLE_OBJECT, i);
 	const char *tier;
 	h->object = o;
 	h->fd = o->size ? object_open_frame(fs, o, &tier) : -1;
@@ -421,7 +402,7 @@ static void open_control(fuse_req_t req, struct inode *i, struct fuse_file_info 
 	pthread_mutex_lock(&fs->lock);
 	inode_get_locked(i);
 	pthread_mutex_unlock(&fs->lock);
-	struct handle *h = handle_create(HANDLE_CONTROL, i);
+	struct handle *h = handle_create(fs, HANDLE_CONTROL, i);
 	if (!is_write)
 		h->text = control_text(fs, i->control_id, &h->text_len);
 	fi->direct_io = 1;

@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 
 from . import env, watchdog
 
@@ -153,8 +154,14 @@ class Mount:
         if self.pidfd < 0:
             return
         self._note_death()
-        done = subprocess.run(["umount", self.path], capture_output=True, text=True,
-                              timeout=env.scaled(STOP_SECONDS))
+        # A test's killed child may take a moment to let go of the mount.
+        deadline = time.monotonic() + env.scaled(5)
+        while True:
+            done = subprocess.run(["umount", self.path], capture_output=True, text=True,
+                                  timeout=env.scaled(STOP_SECONDS))
+            if "busy" not in done.stderr or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
         if done.returncode != 0 and self.pidfd >= 0:
             self.problems.append("umount: " + done.stderr.strip())
             self.force_end()
