@@ -90,6 +90,9 @@ static void *tell_when_ready(void *arg)
 	struct statvfs st;
 
 	if (statvfs(r->opt->mountpoint, &st)) {
+		/* Told to stop before it began: nothing is wrong. */
+		if (errno == ECONNABORTED || errno == ENOTCONN)
+			return NULL;
 		log_error("mount point %s does not answer: %m", r->opt->mountpoint);
 		return NULL;
 	}

@@ -203,6 +203,17 @@ static const struct xattr_row *find_row(const char *name)
 	return NULL;
 }
 
+/* The published version that an inode stands for: a dirty draft for the one it published last. */
+static uint64_t shown_version_locked(const struct inode *i)
+{
+	if (i->kind == INODE_OBJECT)
+		return i->key;
+	if (!i->draft)
+		return i->dropped_id;
+	uint64_t id = draft_shown_id(i->draft);
+	return id ? id : i->draft->published_id;
+}
+
 static void collect(struct fs *fs, struct inode *i, struct facts *f)
 {
 	guard_lock(&fs->lock);
@@ -211,7 +222,7 @@ static void collect(struct fs *fs, struct inode *i, struct facts *f)
 	f->is_file = i->kind == INODE_OBJECT || i->kind == INODE_DRAFT;
 	f->is_draft = i->draft && draft_is_dirty(i->draft);
 	f->is_gone = i->state != INODE_LIVE;
-	f->object_id = i->kind == INODE_OBJECT ? i->key : i->draft ? i->draft->published_id : 0;
+	f->object_id = shown_version_locked(i);
 	struct object *o = f->object_id ? object_find_locked(fs, f->object_id) : NULL;
 	f->on_dram = i->draft || (o && o->dram_frame);
 	f->on_ssd = o && o->ssd_frame;
@@ -248,7 +259,7 @@ static int apply_policy(struct fs *fs, struct inode *i, const struct policy_attr
 	pthread_mutex_lock(&fs->lock);
 	i->e.policy = *p;
 	i->e.ctime_ns = now_real_ns();
-	uint64_t id = i->kind == INODE_OBJECT ? i->key : i->draft ? i->draft->published_id : 0;
+	uint64_t id = shown_version_locked(i);
 	o = id ? object_find_locked(fs, id) : NULL;
 	if (o && o->state == OBJECT_LIVE && !o->is_evicting) {
 		object_set_policy_locked(fs, o, p);

@@ -256,12 +256,9 @@ static void put_draft(struct fs_box *b, struct draft *d)
 
 static struct handle *attach(struct fs_box *b, struct draft *d, const struct caller_id *who)
 {
-	struct handle *h = xcalloc(1, sizeof(*h));
+	struct handle *h = handle_create(&b->fs, HANDLE_DRAFT, d->inode);
 
-	h->kind = HANDLE_DRAFT;
-	h->inode = d->inode;
 	h->draft = d;
-	h->fd = -1;
 	h->is_writable = true;
 	h->opener_tgid = who->tgid;
 	guard_lock(&b->fs.lock);
@@ -405,9 +402,8 @@ void fs_box_release(struct fs_box *b, struct handle *h)
 	pthread_mutex_lock(&b->fs.lock);
 	pthread_cond_broadcast(&b->fs.changed);
 	draft_put_locked(&b->fs, d);
-	inode_put_locked(&b->fs, h->inode);
 	pthread_mutex_unlock(&b->fs.lock);
-	free(h);
+	handle_free(&b->fs, h);
 }
 
 int fs_box_shut(struct fs_box *b, struct handle *h)
