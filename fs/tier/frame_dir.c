@@ -3,7 +3,7 @@
  * frame_dir: the life of frames in one directory, and the bytes they are charged.
  *
  *   state      name   fd         charged as                    leaves by
- *   open       yes    owner's    struct frame.charged_bytes    seal, share, discard
+ *   open       yes    owner's    struct frame.charged_bytes    seal, discard
  *   sealed     yes    none       its owner's record            drop
  *   free       yes    free list  recycled.charged_bytes        take, trim (unlinked)
  *   zombie     none   ours       zombie.charged_bytes          reclaim, when its last user is gone
@@ -134,7 +134,7 @@ int frame_dir_resize(struct tier *t, struct frame *f, uint64_t bytes)
 	return 0;
 }
 
-int frame_dir_share(struct tier *t, struct frame *f, uint64_t *charged_out)
+int frame_dir_seal(struct tier *t, struct frame *f, uint64_t *charged_out)
 {
 	struct frame_dir *d = frame_dir_of(t);
 	struct stat st;
@@ -156,25 +156,10 @@ int frame_dir_share(struct tier *t, struct frame *f, uint64_t *charged_out)
 	d->space.used_bytes += charge;
 	d->space.n_open--;
 	d->space.n_sealed++;
-	f->charged_bytes = 0; /* the sealed frame's, no longer this view's */
+	close(f->fd);
+	*f = FRAME_NONE;
 	*charged_out = charge;
 	return 0;
-}
-
-void frame_dir_unshare(struct tier *t, struct frame *f)
-{
-	if (f->fd >= 0)
-		close(f->fd);
-	*f = FRAME_NONE;
-}
-
-int frame_dir_seal(struct tier *t, struct frame *f, uint64_t *charged_out)
-{
-	int rc = frame_dir_share(t, f, charged_out);
-
-	if (!rc)
-		frame_dir_unshare(t, f);
-	return rc;
 }
 
 int frame_dir_open(struct tier *t, uint64_t frame_id)

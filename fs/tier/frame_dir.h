@@ -69,8 +69,6 @@ void frame_dir_fini(struct frame_dir *d, bool removes_frames);
 int frame_dir_take(struct tier *t, uint64_t size_hint_bytes, struct frame *out);
 int frame_dir_resize(struct tier *t, struct frame *f, uint64_t bytes);
 int frame_dir_seal(struct tier *t, struct frame *f, uint64_t *charged_out);
-int frame_dir_share(struct tier *t, struct frame *f, uint64_t *charged_out);
-void frame_dir_unshare(struct tier *t, struct frame *f);
 void frame_dir_discard(struct tier *t, struct frame *f);
 int frame_dir_open(struct tier *t, uint64_t frame_id);
 void frame_dir_drop(struct tier *t, uint64_t frame_id, uint64_t size_bytes, uint64_t charged_bytes);
@@ -127,8 +125,8 @@ static inline struct frame_dir *frame_dir_of(struct tier *t)
 #define FRAME_DIR_OPS                                                                   \
 	.take = frame_dir_take, .charge = frame_dir_charge, .resize = frame_dir_resize, \
 	.write = frame_dir_write, .read = frame_dir_read, .zero = frame_dir_zero,       \
-	.seal = frame_dir_seal, .share = frame_dir_share, .unshare = frame_dir_unshare, \
-	.discard = frame_dir_discard, .open = frame_dir_open, .drop = frame_dir_drop,   \
+	.seal = frame_dir_seal, .discard = frame_dir_discard, .open = frame_dir_open,   \
+	.drop = frame_dir_drop,                                                         \
 	.scan = frame_dir_scan, .remove_orphan = frame_dir_remove_orphan,               \
 	.reclaim = frame_dir_reclaim, .get_stats = frame_dir_get_stats
 

@@ -94,13 +94,6 @@ struct tier_ops {
 	 * -EIO: the file is not as long as f says; the frame is still open and the caller's.
 	 */
 	int (*seal)(struct tier *t, struct frame *f, uint64_t *charged_out);
-	/*
-	 * As seal, but f stays open for reading by its owner (a draft that was just published); its
-	 * charged_bytes become 0, they are the sealed frame's now.
-	 */
-	int (*share)(struct tier *t, struct frame *f, uint64_t *charged_out);
-	/* Closes the owner's view of a shared frame; the sealed frame itself stays. */
-	void (*unshare)(struct tier *t, struct frame *f);
 	/* Throws away an unsealed frame: free list, or unlinked. *f becomes FRAME_NONE. */
 	void (*discard)(struct tier *t, struct frame *f);
 	/* fd of a sealed frame, O_RDONLY|O_CLOEXEC; the caller closes it. -ENOENT: lost. */

@@ -34,6 +34,7 @@ static const struct job_spec jobs[] = {
 	{"stat_hit", RAW, 0.80, 0.80, BAR_RATIO_MIN, job_stat_hit, 64 * KIB, 1, 32, 1.5},
 	{"stat_miss", RAW, 0.07, 0.07, BAR_RATIO_MIN, job_stat_miss, 0, 1, 4, 1.5},
 	{"daemon_cpu_read", "-", 0.01, 0, BAR_CPU_PER_GB_MAX, job_daemon_cpu, MIB, 1, 16, 1.0},
+	{"pipe_round_trip", "-", 0, 0, BAR_RATIO_MIN, job_wake, 1, 1, 1, 0.0},
 	{"pread_1m_memcpy", "memcpy", 0, 0, BAR_RATIO_MIN, job_memcpy, MIB, 1, 16, 1.5},
 };
 

@@ -98,18 +98,6 @@ static int fault_seal(struct tier *t, struct frame *f, uint64_t *charged_out)
 	return rc ? rc : tier_call(inner_of(t), seal, f, charged_out);
 }
 
-static int fault_share(struct tier *t, struct frame *f, uint64_t *charged_out)
-{
-	int rc = fault(t, FAULT_share);
-	return rc ? rc : tier_call(inner_of(t), share, f, charged_out);
-}
-
-static void fault_unshare(struct tier *t, struct frame *f)
-{
-	(void)fault(t, FAULT_unshare);
-	tier_call(inner_of(t), unshare, f);
-}
-
 static void fault_discard(struct tier *t, struct frame *f)
 {
 	(void)fault(t, FAULT_discard);

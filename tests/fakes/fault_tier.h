@@ -3,7 +3,7 @@
  * fault_tier: a fake tier over a real one that is slow, or fails, when a test says so.
  *
  * A call that is made to fail does not reach the inner tier, so nothing has happened, as tier.h
- * promises. Operations without a result (unshare, discard, drop, adopt, reclaim) can only be slow.
+ * promises. Operations without a result (discard, drop, adopt, reclaim) can only be slow.
  *
  * Thread safety: all functions, also while the tier is in use.
  */
@@ -15,8 +15,8 @@
 /* X(name of the operation in tier_ops, and of its FAULT_ constant) */
 #define FAULT_TIER_OPS(X)                                                                     \
 	X(take)                                                                               \
-	X(charge) X(resize) X(write) X(read) X(zero) X(sync) X(seal) X(share) X(open) X(scan) \
-		X(remove_orphan) X(unshare) X(discard) X(drop) X(adopt) X(reclaim)
+	X(charge) X(resize) X(write) X(read) X(zero) X(sync) X(seal) X(open) X(scan) \
+		X(remove_orphan) X(discard) X(drop) X(adopt) X(reclaim)
 
 enum fault_op {
 #define X(op) FAULT_##op,

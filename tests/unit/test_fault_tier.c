@@ -37,8 +37,8 @@ static int64_t now_ns(void)
 	return ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec;
 }
 
-/* A draft until it is sealed or shared; a failure throws it away. */
-static int write_object(uint64_t size, bool is_shared, struct sealed *out)
+/* A draft until it is sealed; a failure throws it away. */
+static int write_object(uint64_t size, struct sealed *out)
 {
 	static const char bytes[8192] = "object";
 	struct frame f = FRAME_NONE;
@@ -57,14 +57,11 @@ static int write_object(uint64_t size, bool is_shared, struct sealed *out)
 	if (!rc)
 		rc = tier_call(box.t, sync, &f);
 	if (!rc)
-		rc = is_shared ? tier_call(box.t, share, &f, &s.charge) :
-				 tier_call(box.t, seal, &f, &s.charge);
+		rc = tier_call(box.t, seal, &f, &s.charge);
 	if (rc) {
 		tier_call(box.t, discard, &f);
 		return rc;
 	}
-	if (is_shared)
-		tier_call(box.t, unshare, &f);
 	*out = s;
 	return 0;
 }
@@ -89,7 +86,7 @@ static int live(void)
 
 	for (int i = 0; i < 3; i++) {
 		struct sealed s;
-		int rc = write_object(KIB(20) + 1, i == 1, &s);
+		int rc = write_object(KIB(20) + 1, &s);
 		if (!rc) {
 			rc = read_object(s);
 			tier_call(box.t, drop, s.id, s.size, s.charge);
@@ -107,8 +104,7 @@ Test(fault_tier, passes_on_and_counts)
 	cr_expect_eq(live(), 0);
 	cr_expect_eq(fault_tier_calls(box.t, FAULT_take), 3);
 	cr_expect_eq(fault_tier_calls(box.t, FAULT_write), 9);
-	cr_expect_eq(fault_tier_calls(box.t, FAULT_seal), 2);
-	cr_expect_eq(fault_tier_calls(box.t, FAULT_unshare), 1);
+	cr_expect_eq(fault_tier_calls(box.t, FAULT_seal), 3);
 	cr_expect_str_eq(fault_op_name(FAULT_remove_orphan), "remove_orphan");
 	cr_expect_str_eq(fault_tier_inner(box.t)->ops->name, "dram");
 }

@@ -252,25 +252,6 @@ EACH_TIER(frame_space, never_recycles_a_frame_that_is_mapped_elsewhere, BUDGET)
 	cr_expect_eq(used(box), 0);
 }
 
-EACH_TIER(frame_space, a_shared_frame_is_a_zombie_until_its_owner_leaves, BUDGET)
-{
-	struct frame f = take(box, KIB(64));
-	struct sealed s = {.id = f.id, .size = KIB(64)};
-
-	fill(box, &f, 'a', 0, KIB(64));
-	cr_assert_eq(tier_call(box->t, share, &f, &s.charge), 0);
-	cr_expect_eq(s.charge, KIB(64) + box->overhead_bytes);
-	cr_expect_eq(f.charged_bytes, 0);
-	cr_expect_eq(tier_box_stats(box).n_sealed, 1);
-	drop(box, s);
-	cr_expect_eq(tier_box_stats(box).n_zombies, 1);
-	expect_bytes(box, &f, 'a', 0, KIB(64));
-	tier_call(box->t, unshare, &f);
-	cr_expect_eq(f.fd, -1);
-	cr_expect_eq(tier_call(box->t, reclaim, 0), s.charge);
-	cr_expect_eq(used(box), 0);
-}
-
 /* ---- failure ---- */
 
 EACH_TIER(frame_space, does_not_recycle_a_frame_whose_record_has_a_wrong_size, BUDGET)

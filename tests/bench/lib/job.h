@@ -13,6 +13,8 @@
 /* The object that all pread jobs walk: too large for any cache to hold. */
 #define READ_OBJECT_BYTES (256 * MIB)
 #define READ_OBJECT_SEED 1
+/* Where reads go, in turn: a pool like a serving engine's, not one buffer that stays in the cache. */
+#define READ_POOL_BYTES (64 * MIB)
 #define MAX_JOB_THREADS 2
 #define JOB_PATH_MAX 4096
 
@@ -39,6 +41,9 @@ struct job_spec {
 int job_pread(const struct job_spec *job, struct bench_env *env, struct row *row);
 int job_memcpy(const struct job_spec *job, struct bench_env *env, struct row *row);
 int job_daemon_cpu(const struct job_spec *job, struct bench_env *env, struct row *row);
+
+/* job_wake.c */
+int job_wake(const struct job_spec *job, struct bench_env *env, struct row *row);
 
 /* job_map.c */
 int job_map_sum(const struct job_spec *job, struct bench_env *env, struct row *row);

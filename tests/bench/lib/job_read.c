@@ -20,7 +20,7 @@
 struct lane {
 	struct reader *reader;
 	enum side side;
-	char *buffer;
+	char *pool; /* READ_POOL_BYTES */
 	uint64_t off[N_SIDES]; /* where the walk goes on */
 	struct samples latency;
 	uint64_t batch_ns;
@@ -56,7 +56,7 @@ static int lane_read(struct lane *lane)
 	uint64_t begin_ns = bench_now_ns(), last_ns = begin_ns;
 
 	for (unsigned i = 0; i < rd->n_ops; i++) {
-		int rc = read_once(rd, lane->side, lane->buffer, *off);
+		int rc = read_once(rd, lane->side, lane->pool + *off % READ_POOL_BYTES, *off);
 		if (rc)
 			return bench_fail(rc, "read %zu bytes at %llu", rd->io_bytes,
 					  (unsigned long long)*off);
@@ -131,12 +131,12 @@ static int read_batch(void *arg, enum side side, struct samples *latency, uint64
 /* The whole object once, with the reads that will be timed. */
 static int verify_reads(const struct reader *rd)
 {
-	char *buffer = rd->lanes[0].buffer;
 
 	for (int side = 0; side < N_SIDES; side++) {
 		const char *name = side == SIDE_OURS ? "read object, ours" : "read object, raw";
 
 		for (uint64_t off = 0; off < READ_OBJECT_BYTES; off += rd->io_bytes) {
+			char *buffer = rd->lanes[0].pool + off % READ_POOL_BYTES;
 			int rc = read_once(rd, side, buffer, off);
 			if (rc)
 				return bench_fail(rc, "%s: read at %llu", name,
@@ -162,9 +162,10 @@ static int reader_init(struct reader *rd, const struct job_spec *job, const stru
 
 		lane->reader = rd;
 		lane->off[SIDE_OURS] = lane->off[SIDE_RAW] = i * READ_OBJECT_BYTES / rd->n_threads;
-		lane->buffer = bench_buffer_create(rd->io_bytes);
-		if (!lane->buffer)
-			return bench_fail(-ENOMEM, "buffer of %zu bytes", rd->io_bytes);
+		lane->pool = bench_buffer_create(READ_POOL_BYTES);
+		if (!lane->pool)
+			return bench_fail(-ENOMEM, "buffer of %llu bytes",
+					  (unsigned long long)READ_POOL_BYTES);
 	}
 	return 0;
 }
@@ -173,7 +174,7 @@ static void reader_fini(struct reader *rd)
 {
 	for (unsigned i = 0; i < rd->n_threads; i++) {
 		samples_fini(&rd->lanes[i].latency);
-		bench_buffer_destroy(rd->lanes[i].buffer, rd->io_bytes);
+		bench_buffer_destroy(rd->lanes[i].pool, READ_POOL_BYTES);
 	}
 }
 
