@@ -296,7 +296,7 @@ format:
 # ---- install ----------------------------------------------------------------
 
 man-pages := $(wildcard docs/man/*.[1358])
-doc-files := $(wildcard README.md CHANGELOG.md LICENSE)
+doc-files := $(wildcard README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE docs/*.md)
 example-files := $(if $(wildcard examples/.),$(shell find examples -type f \
 	! -name module.mk ! -name '*.pyc'))
 

@@ -161,7 +161,7 @@ int catalog_lookup(struct catalog *c, uint64_t parent, const char *name, struct 
 {
 	uint8_t key[NAMES_KEY_MAX];
 	size_t key_len;
-	struct rocks_value v;
+	struct rocks_value v = { 0 };
 	int rc = names_key_encode(key, &key_len, parent, name);
 
 	if (!rc)
@@ -204,7 +204,7 @@ static int object_decode(struct catalog *c, uint64_t object_id, const uint8_t *v
 int catalog_object_get(struct catalog *c, uint64_t object_id, struct object_record *out)
 {
 	uint8_t key[OBJECTS_KEY_BYTES];
-	struct rocks_value v;
+	struct rocks_value v = { 0 };
 
 	objects_key_encode(key, object_id);
 	int rc = rocks_get(c->rocks, CATALOG_OBJECTS, key, sizeof(key), &v);
@@ -217,7 +217,7 @@ int catalog_object_get(struct catalog *c, uint64_t object_id, struct object_reco
 
 int catalog_control_get(struct catalog *c, const char *key, uint64_t *value_out)
 {
-	struct rocks_value v;
+	struct rocks_value v = { 0 };
 	int rc = rocks_get(c->rocks, CATALOG_CONTROL, key, strlen(key), &v);
 
 	if (rc)
@@ -392,8 +392,10 @@ void catalog_batch_put_object(struct catalog_batch *b, const struct object_recor
 
 	if (!b)
 		return;
-	if (bytes > sizeof(small))
-		value = big = malloc(bytes);
+	if (bytes > sizeof(small)) {
+		big = malloc(bytes);
+		value = big;
+	}
 	if (!batch_keep_error(b, value ? 0 : -ENOMEM) ||
 	    !batch_keep_error(b, object_record_encode(r, value, bytes, &value_len)))
 		return;

@@ -336,7 +336,7 @@ void rocks_value_release(struct rocks_value *v)
 
 int rocks_exists(struct rocks *r, enum catalog_table t, const void *key, size_t key_len)
 {
-	struct rocks_value v;
+	struct rocks_value v = { 0 };
 	int rc = rocks_get(r, t, key, key_len, &v);
 
 	/* Not rocksdb_key_may_exist: no faster when measured, and it copies the value, of length 0 when

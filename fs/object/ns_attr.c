@@ -53,41 +53,62 @@ static void put_policy_copy(struct fs *fs, struct catalog_batch *b, const struct
 	object_record_fini(&r);
 }
 
-int ns_store_attr(struct fs *fs, struct inode *i)
+static int store_root(struct fs *fs, struct inode *root)
 {
-	char name[CATALOG_NAME_MAX + 1];
-	struct entry e, old = { 0 };
-	uint64_t dir_ino;
-	uint64_t key = copy_attr(fs, i, &dir_ino, name, &e);
+	pthread_mutex_lock(&fs->lock);
+	struct entry e = root->e;
+	pthread_mutex_unlock(&fs->lock);
+	struct catalog_batch *b = catalog_batch_create(fs->catalog);
+	catalog_batch_put_entry(b, ROOT_PARENT, ROOT_NAME, &e);
+	return catalog_batch_commit(b, false);
+}
 
-	if (i->key == CATALOG_ROOT_INO) {
-		struct catalog_batch *b = catalog_batch_create(fs->catalog);
-		pthread_mutex_lock(&fs->lock);
-		e = i->e;
-		pthread_mutex_unlock(&fs->lock);
-		catalog_batch_put_entry(b, ROOT_PARENT, ROOT_NAME, &e);
-		return catalog_batch_commit(b, false);
-	}
-	if (!key)
-		return 0; /* unlinked or replaced: only its open handles see it */
-	pthread_mutex_t *stripe = ns_lock_name(fs, dir_ino, name);
+/* Under the stripe of the name: the entry gets the attributes, if it is still the same file. */
+static int store_entry(struct fs *fs, uint64_t dir_ino, const char *name, uint64_t key,
+		       struct entry *e)
+{
+	struct entry old;
 	int rc = catalog_lookup(fs->catalog, dir_ino, name, &old);
-	bool is_same = !rc && (old.object_id ? old.object_id : old.ino) == key;
-	if (is_same) {
-		key = copy_attr(fs, i, &dir_ino, name, &e); /* the newest, now that others wait */
-		e.object_id = old.object_id;
-		e.size = old.size;
-		e.ino = old.ino;
-		e.target = old.target;
+
+	if (rc)
+		return rc;
+	if ((old.object_id ? old.object_id : old.ino) == key) {
+		e->object_id = old.object_id;
+		e->size = old.size;
+		e->ino = old.ino;
+		e->target = old.target;
 		struct catalog_batch *b = catalog_batch_create(fs->catalog);
-		catalog_batch_put_entry(b, dir_ino, name, &e);
-		if (e.object_id)
-			put_policy_copy(fs, b, &e);
+		catalog_batch_put_entry(b, dir_ino, name, e);
+		if (e->object_id)
+			put_policy_copy(fs, b, e);
 		rc = catalog_batch_commit(b, false);
 		if (rc)
 			counter_inc(catalog_errors);
 	}
-	pthread_mutex_unlock(stripe);
 	entry_fini(&old);
+	return rc;
+}
+
+int ns_store_attr(struct fs *fs, struct inode *i)
+{
+	char name[CATALOG_NAME_MAX + 1], now_name[CATALOG_NAME_MAX + 1];
+	uint64_t dir_ino, now_dir, key;
+	struct entry e;
+	int rc = -EAGAIN;
+
+	if (i->key == CATALOG_ROOT_INO)
+		return store_root(fs, i);
+	while (rc == -EAGAIN) {
+		if (!copy_attr(fs, i, &dir_ino, name, &e))
+			return 0; /* unlinked or replaced: only its open handles see it */
+		pthread_mutex_t *stripe = ns_lock_name(fs, dir_ino, name);
+		/* The newest, now that others wait, and under the name it has now. */
+		key = copy_attr(fs, i, &now_dir, now_name, &e);
+		if (!key)
+			rc = 0;
+		else if (now_dir == dir_ino && !strcmp(now_name, name))
+			rc = store_entry(fs, dir_ino, name, key, &e);
+		pthread_mutex_unlock(stripe);
+	}
 	return rc == -ENOENT ? 0 : rc;
 }

@@ -125,9 +125,10 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 		n = (size_t)off < h->text_len ? h->text_len - (size_t)off : 0;
 		n = n < size ? n : size;
 		/* Copied: the client may have closed the file by the time the reply call returns. */
+		char *buf = thread_buffer();
 		if (n)
-			memcpy(thread_buffer(), h->text + off, n);
-		fuse_reply_buf(req, thread_buffer(), n);
+			memcpy(buf, h->text + off, n);
+		fuse_reply_buf(req, buf, n);
 	} else {
 		int rc = draft_read(req_fs(req), h->draft, thread_buffer(), size, (uint64_t)off, &n);
 		if (rc) {
