@@ -501,10 +501,11 @@ static bool is_settling(const struct draft *d)
 	       draft_is_flushed_locked(d) && now_mono_ns() < d->last_use_ns + SETTLE_WAIT_NS;
 }
 
-struct draft *draft_find_settling_locked(struct fs *fs, uint64_t dir_ino, const char *name)
+struct draft *draft_find_settling_locked(struct fs *fs, uint64_t dir_ino, const char *name,
+					 const struct caller_id *who)
 {
 	for (struct draft *d = *bucket_of(fs, dir_ino, name); d; d = d->hash_next)
-		if (has_name(d, dir_ino, name) && is_settling(d))
+		if (has_name(d, dir_ino, name) && is_settling(d) && !rank(d, who))
 			return d;
 	return NULL;
 }

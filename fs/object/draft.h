@@ -37,8 +37,8 @@ struct object;
 
 /* How long the draft made by a redirected OPEN waits for the kernel's retry. */
 #define REDIRECT_PIN_NS (1000ll * 1000 * 1000)
-/* How long LOOKUP and RENAME wait for the RELEASE of a draft whose handles are all flushed; see below. */
-#define SETTLE_WAIT_NS (20ll * 1000 * 1000)
+/* How long LOOKUP by others waits for the RELEASE of a draft whose handles are all flushed; see below. */
+#define SETTLE_WAIT_NS (250ll * 1000 * 1000)
 
 struct member {
 	pid_t tgid;
@@ -173,10 +173,11 @@ void draft_rename_locked(struct fs *fs, struct draft *d, struct inode *dir, cons
 void draft_poison_locked(struct fs *fs, struct draft *d);
 uint32_t draft_count_locked(struct fs *fs);
 /*
- * A dirty draft of that name whose handles are all flushed: its RELEASE is on the way, unless a mapping
+ * A dirty draft of that name, not who's, whose handles are all flushed: RELEASE is on the way, unless a mapping
  * keeps it open, which SETTLE_WAIT_NS after its last FLUSH or WRITE is taken for granted. NULL: none.
  */
-struct draft *draft_find_settling_locked(struct fs *fs, uint64_t dir_ino, const char *name);
+struct draft *draft_find_settling_locked(struct fs *fs, uint64_t dir_ino, const char *name,
+					 const struct caller_id *who);
 /* Waits (releasing fs->lock) until it is published or that time is over. The caller holds a ref. */
 void draft_settle_locked(struct fs *fs, struct draft *d);
 

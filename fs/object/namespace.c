@@ -86,13 +86,13 @@ static bool has_expired(const struct entry *e)
 	       version_age_s(e->object_id) > e->policy.ttl_s;
 }
 
-/* The caller's draft, after a settling time when its RELEASE is on the way. fs->lock held. */
+/* The caller's draft; first waits for others' of that name whose RELEASE is on the way. fs->lock held. */
 static struct draft *find_settled_draft(struct fs *fs, struct inode *dir, const char *name,
 					const struct caller_id *who, bool *has_draft_out)
 {
 	struct draft *d;
 
-	while ((d = draft_find_settling_locked(fs, dir->key, name))) {
+	while ((d = draft_find_settling_locked(fs, dir->key, name, who))) {
 		draft_get_locked(d);
 		draft_settle_locked(fs, d);
 		draft_put_locked(fs, d);

@@ -58,7 +58,7 @@ static void unlock_two(pthread_mutex_t *m[2])
 	pthread_mutex_unlock(m[0]);
 }
 
-/* A closed draft whose mapped stores are still unpublished: waits for its RELEASE, else publishes it. */
+/* A closed draft whose mapped stores are still unpublished: munmap has sent them, so it is complete. */
 static int publish_closed_draft(struct fs *fs, const struct renaming *r)
 {
 	struct published p;
@@ -72,7 +72,6 @@ static int publish_closed_draft(struct fs *fs, const struct renaming *r)
 		return 0;
 	}
 	draft_get_locked(d);
-	draft_settle_locked(fs, d);
 	pthread_mutex_unlock(&fs->lock);
 	int rc = publish_draft(fs, d, (uint64_t)r->who->tid, &w, &p);
 	if (!rc && p.has_replaced)
