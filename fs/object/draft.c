@@ -495,9 +495,10 @@ uint32_t draft_count_locked(struct fs *fs)
 	return fs->drafts->n;
 }
 
+/* Also while RELEASE is publishing it: then it has no handle any more, and is dirty until it is done. */
 static bool is_settling(const struct draft *d)
 {
-	return !d->is_dropped && !d->is_poisoned && draft_is_dirty(d) && d->n_handles &&
+	return !d->is_dropped && !d->is_poisoned && draft_is_dirty(d) &&
 	       draft_is_flushed_locked(d) && now_mono_ns() < d->last_use_ns + SETTLE_WAIT_NS;
 }
 
