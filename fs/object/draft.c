@@ -499,7 +499,7 @@ uint32_t draft_count_locked(struct fs *fs)
 static bool is_settling(const struct draft *d)
 {
 	return !d->is_dropped && !d->is_poisoned && draft_is_dirty(d) &&
-	       draft_is_flushed_locked(d) && now_mono_ns() < d->last_use_ns + SETTLE_WAIT_NS;
+	       (d->n_handles || d->is_releasing) && draft_is_flushed_locked(d) && now_mono_ns() < d->last_use_ns + SETTLE_WAIT_NS;
 }
 
 struct draft *draft_find_settling_locked(struct fs *fs, uint64_t dir_ino, const char *name,

@@ -379,6 +379,7 @@ static void release_draft(struct fs *fs, struct handle *h)
 	draft_get_locked(d);
 	d->n_handles--;
 	bool is_last = d->n_handles == 0;
+	d->is_releasing = is_last;
 	pthread_mutex_unlock(&fs->lock);
 	if (is_last)
 		flush_released_draft(fs, d);
