@@ -175,6 +175,42 @@ int frame_dir_open(struct tier *t, uint64_t frame_id)
 	return fd;
 }
 
+/* One directory that is there: what may be wrong with a frame is the frame's alone. */
+bool frame_dir_is_lost(struct tier *t, uint64_t frame_id)
+{
+	return false;
+}
+
+bool frame_dir_may_return(struct tier *t, uint64_t frame_id)
+{
+	return false;
+}
+
+void frame_dir_report_error(struct tier *t, uint64_t frame_id, int err) {}
+static int open_sealed(void *arg, uint64_t frame_id)
+{
+	struct frame_dir *d = arg;
+
+	return frame_dir_open(&d->tier, frame_id);
+}
+
+int frame_dir_borrow(struct tier *t, uint64_t frame_id)
+{
+	struct frame_dir *d = frame_dir_of(t);
+
+	return d->fds ? fd_cache_borrow(d->fds, frame_id, open_sealed, d) : frame_dir_open(t, frame_id);
+}
+
+void frame_dir_give_back(struct tier *t, uint64_t frame_id, int fd)
+{
+	struct frame_dir *d = frame_dir_of(t);
+
+	if (d->fds)
+		fd_cache_give_back(d->fds, frame_id, fd);
+	else
+		close(fd);
+}
+
 /* ---- the end of a frame ---- */
 
 void frame_dir_discard(struct tier *t, struct frame *f)
@@ -207,6 +243,8 @@ void frame_dir_drop(struct tier *t, uint64_t frame_id, uint64_t size_bytes, uint
 		.id = frame_id, .size_bytes = size_bytes, .charged_bytes = charged_bytes};
 	struct stat st;
 
+	if (d->fds)
+		fd_cache_forget(d->fds, frame_id);
 	pthread_mutex_lock(&d->space_lock);
 	d->space.n_sealed--;
 	pthread_mutex_unlock(&d->space_lock);
@@ -251,13 +289,13 @@ static void ignore_lease_signal(void)
 }
 
 /* At most a quarter of the fds this process may have. */
-static uint32_t free_list_capacity(void)
+static uint32_t fd_share(uint32_t wanted)
 {
 	struct rlimit fds;
 
-	if (!getrlimit(RLIMIT_NOFILE, &fds) && fds.rlim_cur / 4 < FREE_LIST_MAX_FRAMES)
+	if (!getrlimit(RLIMIT_NOFILE, &fds) && fds.rlim_cur / 4 < wanted)
 		return (uint32_t)(fds.rlim_cur / 4);
-	return FREE_LIST_MAX_FRAMES;
+	return wanted;
 }
 
 int frame_dir_init(struct frame_dir *d, const struct tier_ops *ops,
@@ -271,7 +309,7 @@ int frame_dir_init(struct frame_dir *d, const struct tier_ops *ops,
 	d->conf.path = strdup(conf->path);
 	if (!d->conf.path)
 		return -ENOMEM;
-	rc = free_list_init(&d->free_list, conf->recycles ? free_list_capacity() : 0);
+	rc = free_list_init(&d->free_list, conf->recycles ? fd_share(FREE_LIST_MAX_FRAMES) : 0);
 	if (rc)
 		goto err_path;
 	d->fd = open(conf->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -280,6 +318,8 @@ int frame_dir_init(struct frame_dir *d, const struct tier_ops *ops,
 		log_error("%s: open directory %s: %m", conf->name, conf->path);
 		goto err_free_list;
 	}
+	/* Where frames are recycled they are in memory, and read in large numbers. */
+	d->fds = conf->recycles ? fd_cache_create(fd_share(FD_CACHE_MAX_FRAMES)) : NULL;
 	clock_gettime(CLOCK_REALTIME, &now);
 	d->next_id = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 	pthread_mutex_init(&d->space_lock, NULL);
@@ -296,6 +336,7 @@ err_path:
 
 void frame_dir_fini(struct frame_dir *d, bool removes_frames)
 {
+	fd_cache_destroy(d->fds);
 	frame_space_fini(d);
 	if (d->space.n_open > 0)
 		log_warn("%s: %llu frames still open at the end", d->conf.name,

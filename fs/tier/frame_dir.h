@@ -14,6 +14,7 @@
 #include <mcfs/tier.h>
 #include <pthread.h>
 
+#include "tier/fd_cache.h"
 #include "tier/free_list.h"
 
 /*
@@ -21,16 +22,24 @@
  * 1.1 KiB; it is not part of st_blocks, so every dram frame is charged this on top of its pages.
  */
 #define FRAME_KERNEL_BYTES UINT64_C(1152)
+#define FRAME_NUMBER_SHIFT 56
 #define FRAME_PAGE_BYTES UINT64_C(4096)
 #define FRAME_HUGE_BYTES (UINT64_C(2) << 20)
+
+/* Parts of the budget where making room ahead of need begins and ends. */
+#define FRAME_HIGH_PERCENT 95
+#define FRAME_LOW_PERCENT 90
 
 /* The free list never holds more than this part of the budget, nor more files than this. */
 #define FREE_LIST_BUDGET_PART 8
 #define FREE_LIST_MAX_FRAMES 1024
+/* Descriptors of sealed frames that are kept between reads. */
+#define FD_CACHE_MAX_FRAMES 8192
 
 struct frame_dir_conf {
 	const char *name; /* for messages; outlives the frame_dir */
 	const char *path; /* an existing directory; copied */
+	uint8_t number;	  /* top 8 bits of the ids of its frames; not part of their names */
 	uint64_t budget_bytes;
 	uint64_t overhead_bytes; /* charged for each frame besides its pages */
 	bool has_fan_out;	 /* two levels of directories between path and the frames */
@@ -46,6 +55,8 @@ struct frame_dir {
 	struct frame_dir_conf conf; /* conf.path is ours */
 	int fd;			    /* of the directory */
 	uint64_t next_id;	    /* atomic */
+
+	struct fd_cache *fds;	    /* of sealed frames; NULL: none are kept */
 
 	pthread_mutex_t space_lock; /* guards what follows; no system call is made under it */
 	struct tier_stats space;
@@ -71,8 +82,13 @@ int frame_dir_resize(struct tier *t, struct frame *f, uint64_t bytes);
 int frame_dir_seal(struct tier *t, struct frame *f, uint64_t *charged_out);
 void frame_dir_discard(struct tier *t, struct frame *f);
 int frame_dir_open(struct tier *t, uint64_t frame_id);
+int frame_dir_borrow(struct tier *t, uint64_t frame_id);
+void frame_dir_give_back(struct tier *t, uint64_t frame_id, int fd);
 void frame_dir_drop(struct tier *t, uint64_t frame_id, uint64_t size_bytes, uint64_t charged_bytes);
 void frame_dir_adopt(struct tier *t, uint64_t frame_id, uint64_t charged_bytes);
+bool frame_dir_is_lost(struct tier *t, uint64_t frame_id);
+bool frame_dir_may_return(struct tier *t, uint64_t frame_id);
+void frame_dir_report_error(struct tier *t, uint64_t frame_id, int err);
 
 /* ---- space (frame_space.c) ---- */
 int frame_dir_charge(struct tier *t, struct frame *f, uint64_t bytes);
@@ -84,6 +100,7 @@ uint64_t frame_space_charge(const struct frame_dir *d, uint64_t bytes);
 /* Counts bytes against the budget, at the expense of the free list if need be. 0 or -ENOSPC. */
 int frame_space_reserve(struct frame_dir *d, uint64_t bytes);
 void frame_space_uncharge(struct frame_dir *d, uint64_t bytes);
+void frame_space_set_budget(struct frame_dir *d, uint64_t bytes);
 void frame_space_uncharge_locked(struct frame_dir *d, uint64_t bytes);
 /* Trims the free list to keep_bytes and keep_frames; returns the bytes given back. */
 uint64_t frame_space_trim(struct frame_dir *d, uint64_t keep_bytes, uint32_t keep_frames);
@@ -111,7 +128,7 @@ int frame_name_open(struct frame_dir *d, uint64_t id, int flags);
 int frame_name_unlink(struct frame_dir *d, uint64_t id);
 /* Makes the name survive a power failure: fsync of its directory. */
 int frame_name_sync(struct frame_dir *d, uint64_t id);
-/* Later ids are above this one. */
+/* Later ids are above this one, if it is one of this directory. */
 void frame_name_seen(struct frame_dir *d, uint64_t id);
 /* Every frame and every fan-out directory; other files stay. */
 void frame_name_remove_all(struct frame_dir *d);
@@ -126,7 +143,9 @@ static inline struct frame_dir *frame_dir_of(struct tier *t)
 	.take = frame_dir_take, .charge = frame_dir_charge, .resize = frame_dir_resize, \
 	.write = frame_dir_write, .read = frame_dir_read, .zero = frame_dir_zero,       \
 	.seal = frame_dir_seal, .discard = frame_dir_discard, .open = frame_dir_open,   \
-	.drop = frame_dir_drop,                                                         \
+	.drop = frame_dir_drop, .is_lost = frame_dir_is_lost, .may_return = frame_dir_may_return,                           \
+	.report_error = frame_dir_report_error,                                         \
+	.borrow = frame_dir_borrow, .give_back = frame_dir_give_back,                   \
 	.scan = frame_dir_scan, .remove_orphan = frame_dir_remove_orphan,               \
 	.reclaim = frame_dir_reclaim, .get_stats = frame_dir_get_stats
 

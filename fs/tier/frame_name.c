@@ -2,7 +2,8 @@
 /*
  * frame_name: ids and names of frame files.
  *
- * An id is a 64-bit number, its file's name the 16 hex digits of it. Ids come from a counter that
+ * An id is a 64-bit number: the directory's own number in the top 8 bits, below it what the file is named
+ * after, in 16 hex digits (so a directory may get another number). Ids come from a counter that
  * starts at the microseconds since 1970, hence above what an earlier run gave (no run makes a million
  * frames a second), and is raised above what a scan finds. The file system has the last word: a name
  * that is taken after all (the clock was set back) makes the counter leap.
@@ -27,8 +28,14 @@
 #define FRAME_NAME_DIGITS 16
 #define FRAME_PATH_LEN (FRAME_NAME_DIGITS + 6 + 1) /* "aa/bb/" and NUL */
 #define FAN_OUT_LEVELS 2
-#define MAX_FRAME_ID (UINT64_MAX >> 1) /* leaves the counter room: such names are not ours */
+#define LOCAL_ID_MASK ((UINT64_C(1) << FRAME_NUMBER_SHIFT) - 1)
+#define MAX_FRAME_ID (LOCAL_ID_MASK >> 1) /* leaves the counter room: such names are not ours */
 #define MAX_ID_LEAPS 24 /* the last one is by 2^24 ids: more than a node can hold frames */
+
+static uint64_t with_number(const struct frame_dir *d, uint64_t local_id)
+{
+	return (uint64_t)d->conf.number << FRAME_NUMBER_SHIFT | local_id;
+}
 
 static char *put_hex(char *p, uint64_t value, int n_digits)
 {
@@ -44,6 +51,7 @@ static size_t frame_path(const struct frame_dir *d, uint64_t id, char path[FRAME
 {
 	char *p = path;
 
+	id &= LOCAL_ID_MASK;
 	if (d->conf.has_fan_out) {
 		p = put_hex(p, (id >> 18) & 0xff, 2);
 		*p++ = '/';
@@ -116,6 +124,7 @@ void frame_name_seen(struct frame_dir *d, uint64_t id)
 {
 	uint64_t next = __atomic_load_n(&d->next_id, __ATOMIC_RELAXED);
 
+	id &= LOCAL_ID_MASK;
 	while (next <= id && id <= MAX_FRAME_ID &&
 	       !__atomic_compare_exchange_n(&d->next_id, &next, id + 1, true, __ATOMIC_RELAXED,
 					    __ATOMIC_RELAXED))
@@ -139,7 +148,7 @@ static int try_ids(struct frame_dir *d, uint64_t *id_out,
 				rc = make(d, path, arg);
 		}
 		if (rc >= 0) {
-			*id_out = id;
+			*id_out = with_number(d, id);
 			return rc;
 		}
 		if (rc != -EEXIST)
@@ -251,7 +260,7 @@ static int walk_level(struct walk *w, int parent_fd, const char *name, int level
 			if (parse_hex(entry->d_name, FRAME_NAME_DIGITS, &id) && id > 0 &&
 			    id <= MAX_FRAME_ID) {
 				frame_name_seen(w->d, id);
-				rc = w->fn(w->arg, id);
+				rc = w->fn(w->arg, with_number(w->d, id));
 			}
 		} else if (parse_hex(entry->d_name, 2, &id)) {
 			rc = walk_level(w, fd, entry->d_name, levels_below - 1);

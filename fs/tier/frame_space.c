@@ -69,6 +69,12 @@ void frame_space_uncharge(struct frame_dir *d, uint64_t bytes)
 	frame_space_uncharge_locked(d, bytes);
 }
 
+void frame_space_set_budget(struct frame_dir *d, uint64_t bytes)
+{
+	guard_lock(&d->space_lock);
+	d->space.budget_bytes = bytes;
+}
+
 /* Takes the oldest free frame off the books; the caller removes the file with recycled_remove. */
 static bool pop_oldest_locked(struct frame_dir *d, struct recycled *out)
 {
@@ -105,11 +111,12 @@ bool frame_space_free_fds(struct frame_dir *d, int rc)
 {
 	if (rc != -EMFILE && rc != -ENFILE)
 		return false;
+	uint32_t n_fds = d->fds ? fd_cache_trim(d->fds) : 0;
 	pthread_mutex_lock(&d->space_lock);
 	uint32_t n = d->free_list.n;
 	pthread_mutex_unlock(&d->space_lock);
 	frame_space_trim(d, UINT64_MAX, n / 2);
-	return n > 0;
+	return n + n_fds > 0;
 }
 
 int frame_space_reserve(struct frame_dir *d, uint64_t bytes)
@@ -262,6 +269,9 @@ void frame_dir_get_stats(struct tier *t, struct tier_stats *out)
 
 	guard_lock(&d->space_lock);
 	*out = d->space;
+	out->high_watermark_bytes = out->budget_bytes / 100 * FRAME_HIGH_PERCENT;
+	out->low_watermark_bytes = out->budget_bytes / 100 * FRAME_LOW_PERCENT;
+	out->n_disks = 1;
 	out->n_free_list = d->free_list.n;
 	out->free_list_bytes = d->free_list.bytes;
 }

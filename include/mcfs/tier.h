@@ -46,6 +46,10 @@ struct tier_stats {
 	uint64_t n_sealed, n_open, n_free_list, n_zombies;
 	uint64_t n_recycled;    /* frames taken from the free list since start */
 	uint64_t n_created;     /* frames made anew since start */
+	uint64_t high_watermark_bytes; /* used_bytes above this: begin to make room ahead of need */
+	uint64_t low_watermark_bytes;  /* ... until used_bytes is no more than this */
+	uint32_t n_disks;        /* directories of the tier, failed ones too; dram: 1 */
+	uint32_t n_failed_disks; /* their frames are lost, their budgets not in budget_bytes */
 };
 
 struct tier;
@@ -98,6 +102,27 @@ struct tier_ops {
 	void (*discard)(struct tier *t, struct frame *f);
 	/* fd of a sealed frame, O_RDONLY|O_CLOEXEC; the caller closes it. -ENOENT: lost. */
 	int (*open)(struct tier *t, uint64_t frame_id);
+	/*
+	 * The frame was on a disk that has failed: no open will succeed, a drop touches no disk. Never
+	 * blocks. False says nothing about a single frame that is missing or unreadable.
+	 */
+	bool (*is_lost)(struct tier *t, uint64_t frame_id);
+	/*
+	 * The frame is lost as is_lost says, but its disk is one that was asked for and may be there again at
+	 * the next start: what it holds is not to be forgotten.
+	 */
+	bool (*may_return)(struct tier *t, uint64_t frame_id);
+	/*
+	 * Tells of an error (a negative errno) met by who used the frame's fd without these operations,
+	 * with frame_copy for one. Errors that are a disk's count against the disk, others do nothing.
+	 */
+	void (*report_error)(struct tier *t, uint64_t frame_id, int err);
+	/*
+	 * The same for a short while, from and for a cache of descriptors (dram only): each borrow is
+	 * given back.
+	 */
+	int (*borrow)(struct tier *t, uint64_t frame_id);
+	void (*give_back)(struct tier *t, uint64_t frame_id, int fd);
 	/* Gives up a sealed frame with its charge; see the states above. size_bytes: its file size. */
 	void (*drop)(struct tier *t, uint64_t frame_id, uint64_t size_bytes, uint64_t charged_bytes);
 
@@ -144,11 +169,44 @@ int dram_budget_check(const char *path, uint64_t bytes, char *why, size_t why_le
 /* A default budget: a quarter of the smaller of MemAvailable and the cgroup's room, whole MiB. */
 uint64_t dram_budget_default(void);
 
-struct ssd_conf {
+#define SSD_MAX_DIRS 16
+
+struct ssd_dir {
 	const char *path;       /* directory, made with mode 0700; frames in two-level fan-out below it */
 	uint64_t budget_bytes;  /* 0: nine tenths of what the file system has free at start */
 };
 
+struct ssd_conf {
+	const struct ssd_dir *dirs;
+	uint32_t n_dirs;        /* 1 .. SSD_MAX_DIRS */
+	const char *state_dir;  /* existing directory of disks.json; NULL: none, and no disk is known */
+	struct tier *(*wrap)(struct tier *frames); /* tests: a fake over each disk's frames; NULL */
+};
+
+/*
+ * The ssd tier: one directory on each of several disks. The number of a frame's disk is the top 8 bits
+ * of its id. A directory that is missing or unusable counts as a failed disk, with an error in the log;
+ * the tier then works without it, even without any disk (take: -EIO).
+ * Errors, each logged: -EINVAL a directory holds another disk than disks.json says, is given twice, or
+ * its identity cannot be told; the errno of a directory when none is usable and none was ever known;
+ * the errno of writing disks.json; -ENOMEM.
+ */
 int ssd_tier_create(const struct ssd_conf *conf, struct tier **out);
+
+struct ssd_disk_stats {
+	const char *path;       /* valid as long as the tier */
+	uint32_t number;        /* top 8 bits of its frames' ids; only of a disk that is known */
+	bool is_known;          /* has a number; false: it never worked */
+	char id[33];            /* of its disk.json; "" when not known */
+	uint64_t budget_bytes;  /* 0 when failed, as what follows */
+	uint64_t wanted_bytes;  /* above budget_bytes: shrunk, the file system had no more room */
+	uint64_t used_bytes, n_sealed;
+	uint64_t n_errors;      /* I/O errors since start */
+	bool is_failed;
+	char failed_reason[128];
+};
+
+/* index from 0, in the order given. t is what ssd_tier_create made. -ENOENT: there are no more. */
+int ssd_get_disk_stats(struct tier *t, uint32_t index, struct ssd_disk_stats *out);
 
 #endif

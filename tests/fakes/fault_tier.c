@@ -104,6 +104,18 @@ static void fault_discard(struct tier *t, struct frame *f)
 	tier_call(inner_of(t), discard, f);
 }
 
+/* Fails as open does. */
+static int fault_borrow(struct tier *t, uint64_t frame_id)
+{
+	int rc = fault(t, FAULT_open);
+	return rc ? rc : tier_call(inner_of(t), borrow, frame_id);
+}
+
+static void fault_give_back(struct tier *t, uint64_t frame_id, int fd)
+{
+	tier_call(inner_of(t), give_back, frame_id, fd);
+}
+
 static int fault_open(struct tier *t, uint64_t frame_id)
 {
 	int rc = fault(t, FAULT_open);
@@ -141,6 +153,21 @@ static uint64_t fault_reclaim(struct tier *t, uint64_t keep_bytes)
 	return tier_call(inner_of(t), reclaim, keep_bytes);
 }
 
+static bool fault_may_return(struct tier *t, uint64_t frame_id)
+{
+	return tier_call(inner_of(t), may_return, frame_id);
+}
+
+static bool fault_is_lost(struct tier *t, uint64_t frame_id)
+{
+	return tier_call(inner_of(t), is_lost, frame_id);
+}
+
+static void fault_report_error(struct tier *t, uint64_t frame_id, int err)
+{
+	tier_call(inner_of(t), report_error, frame_id, err);
+}
+
 static void fault_get_stats(struct tier *t, struct tier_stats *out)
 {
 	tier_call(inner_of(t), get_stats, out);
@@ -157,6 +184,11 @@ static void fault_destroy(struct tier *t, bool removes_frames)
 
 static const struct tier_ops fault_ops = {.name = "fault",
 					  .get_stats = fault_get_stats,
+					  .is_lost = fault_is_lost,
+					  .may_return = fault_may_return,
+					  .report_error = fault_report_error,
+					  .borrow = fault_borrow,
+					  .give_back = fault_give_back,
 					  .destroy = fault_destroy,
 #define X(op) .op = fault_##op,
 					  FAULT_TIER_OPS(X)

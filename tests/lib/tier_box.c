@@ -27,7 +27,8 @@ static struct tier *make_tier(struct tier_box *box)
 	const struct dram_conf dram = {.path = box->path,
 				       .budget_bytes = box->budget_bytes,
 				       .allow_plain_dir = box->kind != TIER_TMPFS};
-	const struct ssd_conf ssd = {.path = box->path, .budget_bytes = box->budget_bytes};
+	const struct ssd_dir dir = {.path = box->path, .budget_bytes = box->budget_bytes};
+	const struct ssd_conf ssd = {.dirs = &dir, .n_dirs = 1};
 	struct tier *t = NULL;
 	int rc = box->kind == TIER_SSD ? ssd_tier_create(&ssd, &t) : dram_tier_create(&dram, &t);
 

@@ -104,7 +104,8 @@ Test(ssd, never_writes_a_file_twice)
 
 Test(ssd, default_budget_is_nine_tenths_of_what_is_free_and_its_own)
 {
-	const struct ssd_conf conf = {.path = box.path};
+	const struct ssd_dir dir = {.path = box.path};
+	const struct ssd_conf conf = {.dirs = &dir, .n_dirs = 1};
 	struct tier_stats before, after;
 	struct tier *t;
 
@@ -122,11 +123,12 @@ Test(ssd, default_budget_is_nine_tenths_of_what_is_free_and_its_own)
 
 Test(ssd, is_refused_where_no_directory_can_be)
 {
-	const struct ssd_conf missing = {.path = "/nonexistent/frames"};
-	const struct ssd_conf file = {.path = "/proc/self/stat", .budget_bytes = MIB(1)};
+	const struct ssd_dir missing = {.path = "/proc/frames"};
+	const struct ssd_dir file = {.path = "/proc/self/stat", .budget_bytes = MIB(1)};
 	struct tier *t = NULL;
 
-	cr_expect_eq(ssd_tier_create(&missing, &t), -ENOENT);
-	cr_expect_eq(ssd_tier_create(&file, &t), -ENOTDIR);
+	cr_expect_eq(ssd_tier_create(&(struct ssd_conf){.dirs = &missing, .n_dirs = 1}, &t),
+		     -ENOENT);
+	cr_expect_eq(ssd_tier_create(&(struct ssd_conf){.dirs = &file, .n_dirs = 1}, &t), -ENOTDIR);
 	cr_expect_null(t);
 }
