@@ -24,16 +24,11 @@
 #include "base/log.h"
 #include "catalog_internal.h"
 #include "catalog_key.h"
+#include "catalog_parts.h"
 #include "catalog_record.h"
-#include "rocks.h"
+#include "catalog_upgrade.h"
 
 #define CONTROL_KEY_MAX 255
-
-struct catalog {
-	struct rocks *rocks;
-	bool read_only;
-	char *path; /* for messages */
-};
 
 struct catalog_batch {
 	struct catalog *c;
@@ -53,6 +48,7 @@ static bool table_is_empty(struct catalog *c, enum catalog_table t)
 	return !rocks_iter_fini(&i, empty ? 0 : 1);
 }
 
+/* What a new program makes of an older catalog, and an older one of a new catalog. */
 static int format_check(struct catalog *c)
 {
 	uint64_t format;
@@ -62,11 +58,16 @@ static int format_check(struct catalog *c)
 		return c->read_only ?
 			       0 :
 			       catalog_control_put(c, CATALOG_FORMAT_KEY, CATALOG_FORMAT, true);
+	if (c->repairs && (rc == -ENOENT || rc == -EIO)) {
+		/* The oldest: what its upgrade finds done already, it leaves. */
+		format = CATALOG_FORMAT_FIRST;
+		rc = catalog_control_put(c, CATALOG_FORMAT_KEY, format, true);
+	}
 	if (rc == -ENOENT) {
-		log_error(
-			"catalog %s: it has records but no format version: restore it from a copy, or "
-			"move the folder away to start empty",
-			c->path);
+		log_error("catalog %s: it has records but no format version: 'mooncakectl fsck "
+			  "--repair' on the folder above it writes it anew, or move the folder away "
+			  "to start empty",
+			  c->path);
 		return -EIO;
 	}
 	if (rc)
@@ -79,7 +80,8 @@ static int format_check(struct catalog *c)
 			c->path, (unsigned long long)format, CATALOG_FORMAT);
 		return -EPROTO;
 	}
-	return 0;
+	/* Every older format can still be read. */
+	return c->read_only ? 0 : catalog_upgrade(c, catalog_steps, catalog_n_steps, CATALOG_FORMAT);
 }
 
 static int64_t now_ms(void)
@@ -99,6 +101,8 @@ int catalog_open(const struct catalog_conf *conf, struct catalog **out)
 	if (!c)
 		return rc;
 	c->read_only = conf->read_only;
+	c->is_quiet = conf->is_quiet;
+	c->repairs = conf->repairs;
 	c->path = strdup(conf->path);
 	if (!c->path)
 		goto err_free;
@@ -135,9 +139,8 @@ void catalog_close(struct catalog *c)
 
 /* ---- reads ---- */
 
-/* name: with the id what tells the record; not terminated, may be NULL. */
-static void complain(struct catalog *c, int rc, const char *what, uint64_t id, const void *name,
-		     size_t name_len)
+void catalog_complain(struct catalog *c, int rc, const char *what, uint64_t id, const void *name,
+		      size_t name_len)
 {
 	char text[CATALOG_NAME_MAX + 1];
 
@@ -150,6 +153,8 @@ static void complain(struct catalog *c, int rc, const char *what, uint64_t id, c
 	}
 	text[name_len] = '\0';
 	counter_inc(catalog_errors);
+	if (c->is_quiet)
+		return;
 	log_error("catalog %s: %s %llu%s%s%s: %s", c->path, what, (unsigned long long)id,
 		  name_len ? " '" : "", text, name_len ? "'" : "",
 		  rc == -EPROTO ? "the record is of a newer version than this program knows" :
@@ -167,25 +172,26 @@ int catalog_lookup(struct catalog *c, uint64_t parent, const char *name, struct 
 	if (!rc)
 		rc = rocks_get(c->rocks, CATALOG_NAMES, key, key_len, &v);
 	if (rc)
-		return rc;
+		return rc == -EIO ? -ENOENT : rc;
 	rc = entry_record_decode(v.bytes, v.len, entry_out);
 	rocks_value_release(&v);
 	if (rc)
-		complain(c, rc, "entry in", parent, name, key_len - NAMES_KEY_PREFIX);
-	return rc;
+		catalog_complain(c, rc, "entry in", parent, name, key_len - NAMES_KEY_PREFIX);
+	return rc == -EIO ? -ENOENT : rc;
 }
 
 int catalog_exists(struct catalog *c, uint64_t parent, const char *name)
 {
-	uint8_t key[NAMES_KEY_MAX];
-	size_t key_len;
-	int rc = names_key_encode(key, &key_len, parent, name);
+	struct entry e;
+	int rc = catalog_lookup(c, parent, name, &e);
 
-	return rc ? rc : rocks_exists(c->rocks, CATALOG_NAMES, key, key_len);
+	if (!rc)
+		entry_fini(&e);
+	return rc;
 }
 
-static int object_decode(struct catalog *c, uint64_t object_id, const uint8_t *value,
-			 size_t value_len, struct object_record *out)
+int catalog_object_decode(struct catalog *c, uint64_t object_id, const uint8_t *value,
+			  size_t value_len, struct object_record *out)
 {
 	struct object_record r;
 	int rc = object_record_decode(value, value_len, &r);
@@ -195,7 +201,7 @@ static int object_decode(struct catalog *c, uint64_t object_id, const uint8_t *v
 		rc = -EIO;
 	}
 	if (rc)
-		complain(c, rc, "object", object_id, NULL, 0);
+		catalog_complain(c, rc, "object", object_id, NULL, 0);
 	else
 		*out = r;
 	return rc;
@@ -210,7 +216,7 @@ int catalog_object_get(struct catalog *c, uint64_t object_id, struct object_reco
 	int rc = rocks_get(c->rocks, CATALOG_OBJECTS, key, sizeof(key), &v);
 	if (rc)
 		return rc;
-	rc = object_decode(c, object_id, v.bytes, v.len, out);
+	rc = catalog_object_decode(c, object_id, v.bytes, v.len, out);
 	rocks_value_release(&v);
 	return rc;
 }
@@ -225,101 +231,8 @@ int catalog_control_get(struct catalog *c, const char *key, uint64_t *value_out)
 	rc = control_record_decode(v.bytes, v.len, value_out);
 	rocks_value_release(&v);
 	if (rc)
-		complain(c, rc, "control value", 0, key, strlen(key));
+		catalog_complain(c, rc, "control value", 0, key, strlen(key));
 	return rc;
-}
-
-/* ---- scans ---- */
-
-/* 0 also for a record that has to be left out. */
-static int name_offer(struct catalog *c, const struct rocks_iter *i, catalog_readdir_fn fn,
-		      void *arg)
-{
-	char text[CATALOG_NAME_MAX + 1];
-	struct entry e;
-	const char *name;
-	uint64_t parent, cookie;
-	size_t name_len;
-
-	if (names_key_decode(i->key, i->key_len, &parent, &cookie, &name, &name_len)) {
-		complain(c, -EIO, "names key", 0, i->key, i->key_len);
-		return 0;
-	}
-	int rc = entry_record_decode(i->value, i->value_len, &e);
-	if (rc) {
-		complain(c, rc, "entry in", parent, name, name_len);
-		return rc == -ENOMEM ? rc : 0;
-	}
-	memcpy(text, name, name_len);
-	text[name_len] = '\0';
-	rc = fn(arg, cookie, text, name_len, &e);
-	entry_fini(&e);
-	return rc;
-}
-
-/* end holds NAMES_KEY_PREFIX bytes and stays until the iterator's fini. */
-static void dir_iter_init(struct rocks_iter *i, struct catalog *c, uint64_t parent, uint64_t from,
-			  uint8_t *end)
-{
-	uint8_t start[NAMES_KEY_PREFIX];
-
-	names_position_encode(start, parent, from);
-	names_position_encode(end, parent, CATALOG_COOKIE_END);
-	rocks_iter_init(i, c->rocks, CATALOG_NAMES, start, sizeof(start), end, NAMES_KEY_PREFIX);
-}
-
-int catalog_readdir(struct catalog *c, uint64_t parent, uint64_t after, catalog_readdir_fn fn,
-		    void *arg)
-{
-	uint8_t end[NAMES_KEY_PREFIX];
-	struct rocks_iter i;
-	int rc = 0;
-
-	if (after >= CATALOG_COOKIE_END - 1)
-		return 0;
-	/* Starting at a cookie, never inside its run, is what lets a run be resumed as a whole. */
-	for (dir_iter_init(&i, c, parent, after + 1, end); !rc && i.key; rocks_iter_next(&i))
-		rc = name_offer(c, &i, fn, arg);
-	return rocks_iter_fini(&i, rc);
-}
-
-int catalog_dir_is_empty(struct catalog *c, uint64_t parent)
-{
-	uint8_t end[NAMES_KEY_PREFIX];
-	struct rocks_iter i;
-
-	dir_iter_init(&i, c, parent, 0, end);
-	return rocks_iter_fini(&i, !i.key);
-}
-
-int catalog_scan_objects(struct catalog *c, catalog_object_fn fn, void *arg,
-			 uint64_t *n_corrupt_out)
-{
-	struct rocks_iter i;
-	uint64_t n_corrupt = 0;
-	int rc = 0;
-
-	rocks_iter_init(&i, c->rocks, CATALOG_OBJECTS, "", 0, NULL, 0);
-	for (; !rc && i.key; rocks_iter_next(&i)) {
-		struct object_record r;
-		uint64_t object_id;
-		int bad = objects_key_decode(i.key, i.key_len, &object_id);
-		if (bad)
-			complain(c, bad, "objects key", 0, i.key, i.key_len);
-		else
-			bad = object_decode(c, object_id, i.value, i.value_len, &r);
-		if (!bad) {
-			rc = fn(arg, &r);
-			object_record_fini(&r);
-		} else if (bad == -ENOMEM) {
-			rc = bad;
-		} else {
-			n_corrupt++;
-		}
-	}
-	if (n_corrupt_out)
-		*n_corrupt_out = n_corrupt;
-	return rocks_iter_fini(&i, rc);
 }
 
 /* ---- writes ---- */
@@ -359,6 +272,24 @@ void catalog_batch_put_raw(struct catalog_batch *b, enum catalog_table t, const 
 {
 	if (b)
 		rocks_batch_put(b->rb, t, key, key_len, value, value_len);
+}
+
+void catalog_batch_del_raw(struct catalog_batch *b, enum catalog_table t, const void *key,
+			   size_t key_len)
+{
+	if (b)
+		rocks_batch_del(b->rb, t, key, key_len);
+}
+
+void catalog_batch_put_control(struct catalog_batch *b, const char *key, uint64_t value)
+{
+	uint8_t record[CONTROL_RECORD_BYTES];
+	size_t key_len = strnlen(key, CONTROL_KEY_MAX + 1);
+
+	if (!b || !batch_keep_error(b, key_len && key_len <= CONTROL_KEY_MAX ? 0 : -EINVAL))
+		return;
+	control_record_encode(value, record);
+	rocks_batch_put(b->rb, CATALOG_CONTROL, key, key_len, record, sizeof(record));
 }
 
 void catalog_batch_put_entry(struct catalog_batch *b, uint64_t parent, const char *name,
@@ -429,14 +360,9 @@ int catalog_sync(struct catalog *c)
 
 int catalog_control_put(struct catalog *c, const char *key, uint64_t value, bool sync)
 {
-	uint8_t record[CONTROL_RECORD_BYTES];
-	size_t key_len = strnlen(key, CONTROL_KEY_MAX + 1);
-
-	if (!key_len || key_len > CONTROL_KEY_MAX)
-		return -EINVAL;
 	struct catalog_batch *b = catalog_batch_create(c);
-	control_record_encode(value, record);
-	catalog_batch_put_raw(b, CATALOG_CONTROL, key, key_len, record, sizeof(record));
+
+	catalog_batch_put_control(b, key, value);
 	return catalog_batch_commit(b, sync);
 }
 

@@ -5,7 +5,9 @@
 
 #include "mcfs/catalog.h"
 
-#define CATALOG_FORMAT 1
+/* 1: objects without a time to live. 2: with one. */
+#define CATALOG_FORMAT 2
+#define CATALOG_FORMAT_FIRST 1
 #define CATALOG_FORMAT_KEY "format" /* in control; written when the catalog is created */
 
 /* The column families names, objects, control. */
@@ -19,5 +21,14 @@ enum catalog_table {
 /* Puts bytes as they are, whether they make a key and a record or not. */
 void catalog_batch_put_raw(struct catalog_batch *b, enum catalog_table t, const void *key,
 			   size_t key_len, const void *value, size_t value_len);
+
+void catalog_batch_del_raw(struct catalog_batch *b, enum catalog_table t, const void *key,
+			   size_t key_len);
+void catalog_batch_put_control(struct catalog_batch *b, const char *key, uint64_t value);
+
+/* Every record of a table as it is, until fn returns non-zero, which is returned. */
+typedef int (*catalog_raw_fn)(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value,
+			      size_t value_len);
+int catalog_scan_raw(struct catalog *c, enum catalog_table t, catalog_raw_fn fn, void *arg);
 
 #endif

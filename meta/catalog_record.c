@@ -47,7 +47,9 @@ enum {
 	OBJECT_PARENT = 48,
 	OBJECT_INO = 56,
 	OBJECT_PROMISE_LEN = 64,
-	OBJECT_FIXED = 66,
+	OBJECT_TTL = 66,
+	OBJECT_FIXED = 70,
+	OBJECT_FIXED_V1 = OBJECT_TTL,
 };
 
 enum {
@@ -112,14 +114,14 @@ static void seal(uint8_t *buf, size_t body_bytes)
 	put_le32(buf + body_bytes, crc32c(0, buf, body_bytes));
 }
 
-/* What all versions share: 0 intact and of a version this code knows, -EIO, -EPROTO. */
-static int envelope_check(const uint8_t *p, size_t len)
+/* What all versions share: 0 intact and of a version up to newest, -EIO, -EPROTO. */
+static int envelope_check(const uint8_t *p, size_t len, uint8_t newest)
 {
 	if (len < 1 + CRC_BYTES || get_le32(p + len - CRC_BYTES) != crc32c(0, p, len - CRC_BYTES))
 		return -EIO;
-	if (p[0] > CATALOG_RECORD_VERSION)
+	if (p[0] > newest)
 		return -EPROTO;
-	return p[0] == CATALOG_RECORD_VERSION ? 0 : -EIO;
+	return p[0] ? 0 : -EIO;
 }
 
 void entry_fini(struct entry *e)
@@ -162,7 +164,7 @@ int entry_record_encode(const struct entry *e, uint8_t *buf, size_t buf_bytes, s
 		return -EINVAL;
 	if (buf_bytes < body + CRC_BYTES)
 		return -ENOBUFS;
-	buf[ENTRY_VERSION] = CATALOG_RECORD_VERSION;
+	buf[ENTRY_VERSION] = ENTRY_RECORD_VERSION;
 	buf[ENTRY_FLAGS] = (uint8_t)((e->policy.class_is_set ? ENTRY_FLAG_CLASS_IS_SET : 0) |
 				     (e->policy.pin ? ENTRY_FLAG_PIN : 0));
 	buf[ENTRY_CLASS] = e->policy.class;
@@ -210,7 +212,7 @@ int entry_record_decode(const void *buf, size_t len, struct entry *entry_out)
 {
 	const uint8_t *p = buf;
 	struct entry e = {.target = NULL};
-	int rc = envelope_check(p, len);
+	int rc = envelope_check(p, len, ENTRY_RECORD_VERSION);
 
 	if (rc)
 		return rc;
@@ -255,7 +257,7 @@ size_t object_record_bytes(const struct object_record *r)
 
 static void object_fixed_encode(const struct object_record *r, uint8_t *buf)
 {
-	buf[OBJECT_VERSION] = CATALOG_RECORD_VERSION;
+	buf[OBJECT_VERSION] = OBJECT_RECORD_VERSION;
 	buf[OBJECT_FLAGS] = (uint8_t)((r->pin ? OBJECT_FLAG_PIN : 0) |
 				      (r->is_promise ? OBJECT_FLAG_PROMISE : 0));
 	buf[OBJECT_CLASS] = r->class;
@@ -268,6 +270,7 @@ static void object_fixed_encode(const struct object_record *r, uint8_t *buf)
 	put_le64(buf + OBJECT_CHARGED, r->charged_bytes);
 	put_le64(buf + OBJECT_PARENT, r->parent);
 	put_le64(buf + OBJECT_INO, r->ino);
+	put_le32(buf + OBJECT_TTL, r->ttl_s);
 }
 
 int object_record_encode(const struct object_record *r, uint8_t *buf, size_t buf_bytes,
@@ -306,6 +309,7 @@ static void object_fixed_decode(const uint8_t *p, struct object_record *r)
 	r->charged_bytes = get_le64(p + OBJECT_CHARGED);
 	r->parent = get_le64(p + OBJECT_PARENT);
 	r->ino = get_le64(p + OBJECT_INO);
+	r->ttl_s = p[OBJECT_VERSION] == 1 ? 0 : get_le32(p + OBJECT_TTL);
 	r->class = p[OBJECT_CLASS];
 	r->pin = !!(p[OBJECT_FLAGS] & OBJECT_FLAG_PIN);
 	r->is_promise = !!(p[OBJECT_FLAGS] & OBJECT_FLAG_PROMISE);
@@ -319,21 +323,21 @@ int object_record_decode(const void *buf, size_t len, struct object_record *reco
 	struct object_record r = {.crc = NULL};
 	autofree uint32_t *crc = NULL;
 	autofree struct entry *promise = NULL;
-	int rc = envelope_check(p, len);
+	int rc = envelope_check(p, len, OBJECT_RECORD_VERSION);
 
 	if (rc)
 		return rc;
-	if (len < OBJECT_FIXED + CRC_BYTES ||
+	size_t fixed = p[OBJECT_VERSION] == 1 ? OBJECT_FIXED_V1 : OBJECT_FIXED;
+	if (len < fixed + CRC_BYTES ||
 	    p[OBJECT_FLAGS] & ~(OBJECT_FLAG_PIN | OBJECT_FLAG_PROMISE))
 		return -EIO;
 	object_fixed_decode(p, &r);
-	size_t promise_len = get_le16(p + OBJECT_PROMISE_LEN),
-	       crc_at = OBJECT_FIXED + (size_t)r.name_len;
+	size_t promise_len = get_le16(p + OBJECT_PROMISE_LEN), crc_at = fixed + (size_t)r.name_len;
 	size_t promise_at = crc_at + (size_t)r.n_crc * 4;
 	/* The length is what bounds both the reads below and the allocation. */
 	if (len != promise_at + promise_len + CRC_BYTES || !!promise_len != !!r.is_promise)
 		return -EIO;
-	memcpy(r.name, p + OBJECT_FIXED, r.name_len);
+	memcpy(r.name, p + fixed, r.name_len);
 	if (!object_is_sound(&r))
 		return -EIO;
 	if (r.n_crc) {
@@ -359,11 +363,16 @@ int object_record_decode(const void *buf, size_t len, struct object_record *reco
 	return 0;
 }
 
+bool object_record_is_old(const void *buf, size_t len)
+{
+	return len && *(const uint8_t *)buf < OBJECT_RECORD_VERSION;
+}
+
 /* ---- control ---- */
 
 void control_record_encode(uint64_t value, uint8_t buf[CONTROL_RECORD_BYTES])
 {
-	buf[0] = CATALOG_RECORD_VERSION;
+	buf[0] = CONTROL_RECORD_VERSION;
 	put_le64(buf + 1, value);
 	seal(buf, CONTROL_RECORD_BYTES - CRC_BYTES);
 }
@@ -371,7 +380,7 @@ void control_record_encode(uint64_t value, uint8_t buf[CONTROL_RECORD_BYTES])
 int control_record_decode(const void *buf, size_t len, uint64_t *value_out)
 {
 	const uint8_t *p = buf;
-	int rc = envelope_check(p, len);
+	int rc = envelope_check(p, len, CONTROL_RECORD_VERSION);
 
 	if (rc)
 		return rc;

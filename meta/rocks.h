@@ -33,8 +33,6 @@ struct rocks_value {
 int rocks_get(struct rocks *r, enum catalog_table t, const void *key, size_t key_len,
 	      struct rocks_value *v);
 void rocks_value_release(struct rocks_value *v);
-/* The same without a value. */
-int rocks_exists(struct rocks *r, enum catalog_table t, const void *key, size_t key_len);
 
 /* Walks keys in order, as of its init. */
 struct rocks_iter {
@@ -69,5 +67,8 @@ uint64_t rocks_count(struct rocks *r, enum catalog_table t);
 uint64_t rocks_disk_bytes(struct rocks *r);
 uint64_t rocks_memtable_bytes(struct rocks *r);
 uint64_t rocks_cache_bytes(struct rocks *r); /* blocks, filters and indexes */
+
+/* Nobody has it open. What it was is kept in a folder beside it: copy_out, PATH_MAX bytes. */
+int rocks_repair(const char *path, char *copy_out);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,36 +14,48 @@
 #include "base/parse.h"
 #include "fs.h"
 #include "inode_table.h"
+#include "object/adopt_promise.h"
+#include "object/copies.h"
+#include "object/frame_set.h"
 #include "object/namespace.h"
 #include "object/object.h"
+#include "object/sweep.h"
+#include "options.h"
 
-/* Frame ids found on a tier, sorted; used: some object named it. */
-struct frame_set {
-	uint64_t *ids;
-	bool *used;
+/* Records per batch when many have to go. */
+#define BATCH_RECORDS 4096
+/* From so many lost objects on, their names are found by one walk over all names. */
+#define WALK_FROM_LOST 8192
+/* So many orphans in DRAM are the free list and the drafts of a killed daemon, and take memory. */
+#define DRAM_ORPHANS_AT_ONCE 4096
+
+struct id_list {
+	uint64_t *ids; /* ascending, as the scan found them */
 	size_t n, cap;
 };
 
 struct adoption {
 	struct fs *fs;
 	struct frame_set dram, ssd;
-	struct catalog_batch *lost;  /* records and names to remove */
-	struct object_record **promises;
-	size_t n_promises, n_lost;
-	uint64_t dram_bytes;
+	struct id_list lost, promises;
+	uint64_t dram_bytes, n_corrupt;
+	uint64_t n_absent; /* on a disk that is not there, and may be again */
+	/* Of what is being removed: the batch under way. */
+	struct catalog_batch *batch;
+	unsigned n_in_batch;
 };
 
-static int add_frame(void *arg, uint64_t id)
+static int id_list_add(struct id_list *l, uint64_t id)
 {
-	struct frame_set *s = arg;
-
-	if (s->n == s->cap) {
-		s->cap = s->cap ? s->cap * 2 : 1024;
-		s->ids = realloc(s->ids, s->cap * sizeof(*s->ids));
-		if (!s->ids)
-			abort();
+	if (l->n == l->cap) {
+		size_t cap = l->cap ? l->cap * 2 : 1024;
+		uint64_t *ids = reallocarray(l->ids, cap, sizeof(*ids));
+		if (!ids)
+			return -ENOMEM;
+		l->ids = ids;
+		l->cap = cap;
 	}
-	s->ids[s->n++] = id;
+	l->ids[l->n++] = id;
 	return 0;
 }
 
@@ -53,74 +66,33 @@ static int by_id(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static int scan(struct tier *t, struct frame_set *s)
+static int scan_frames(struct tier *t, struct frame_set *s)
 {
-	int rc = tier_call(t, scan, add_frame, s);
+	int rc = tier_call(t, scan, frame_set_add, s);
 
-	if (rc)
-		return rc;
-	if (s->n)
-		qsort(s->ids, s->n, sizeof(*s->ids), by_id);
-	s->used = xcalloc(s->n + 1, sizeof(*s->used));
-	return 0;
+	return rc ? rc : frame_set_sort(s);
 }
 
-static bool take_frame(struct frame_set *s, uint64_t id)
-{
-	uint64_t *p = id && s->n ? bsearch(&id, s->ids, s->n, sizeof(*s->ids), by_id) : NULL;
-
-	if (!p)
-		return false;
-	s->used[p - s->ids] = true;
-	return true;
-}
-
-/* The name goes with the object, if it still shows it. */
-static void remove_lost(struct adoption *a, const struct object_record *r)
-{
-	struct entry e;
-
-	catalog_batch_del_object(a->lost, r->object_id);
-	if (catalog_lookup(a->fs->catalog, r->parent, r->name, &e) == 0) {
-		if (e.object_id == r->object_id)
-			catalog_batch_del_entry(a->lost, r->parent, r->name);
-		entry_fini(&e);
-	}
-	a->n_lost++;
-}
-
-static void keep_promise_for_later(struct adoption *a, const struct object_record *r)
-{
-	struct object_record *copy = xcalloc(1, sizeof(*copy));
-
-	/* The scan's iterator forbids writes here. */
-	if (catalog_object_get(a->fs->catalog, r->object_id, copy)) {
-		free(copy);
-		return;
-	}
-	a->promises = realloc(a->promises, (a->n_promises + 1) * sizeof(*a->promises));
-	if (!a->promises)
-		abort();
-	a->promises[a->n_promises++] = copy;
-}
+/* ---- objects ---- */
 
 static int adopt_one(void *arg, const struct object_record *r)
 {
 	struct adoption *a = arg;
 	struct object_record here = *r;
 
-	if (!take_frame(&a->dram, r->dram_frame))
+	if (!frame_set_take(&a->dram, r->dram_frame))
 		here.dram_frame = 0;
-	if (!take_frame(&a->ssd, r->ssd_frame))
+	if (!frame_set_take(&a->ssd, r->ssd_frame))
 		here.ssd_frame = 0;
 	if (r->size && !here.dram_frame && !here.ssd_frame) {
-		remove_lost(a, r);
-		return 0;
+		if (r->ssd_frame && tier_call(a->fs->ssd, may_return, r->ssd_frame)) {
+			a->n_absent++; /* its name shows nothing until then */
+			return 0;
+		}
+		return id_list_add(&a->lost, r->object_id);
 	}
-	if (r->is_promise) {
-		keep_promise_for_later(a, r);
-		return 0;
-	}
+	if (r->is_promise)
+		return id_list_add(&a->promises, r->object_id);
 	if (here.dram_frame) {
 		tier_call(a->fs->dram, adopt, here.dram_frame, r->charged_bytes);
 		a->dram_bytes += r->charged_bytes;
@@ -128,61 +100,103 @@ static int adopt_one(void *arg, const struct object_record *r)
 		here.charged_bytes = 0;
 	}
 	if (here.ssd_frame)
-		tier_call(a->fs->ssd, adopt, here.ssd_frame, (r->size + 4095) & ~4095ull);
+		tier_call(a->fs->ssd, adopt, here.ssd_frame, ssd_charge(r->size));
 	/* In the order of their ids the oldest version is the first to go. */
-	object_add_locked(a->fs, &here, 0);
+	struct object *o = object_add_locked(a->fs, &here, 0);
+	object_set_ttl_locked(a->fs, o, r->ttl_s);
 	a->fs->n_adopted++;
 	return 0;
 }
 
-/* A writer died with the daemon: what it fsynced is published under the name it had. */
-static int publish_promise(struct adoption *a, struct object_record *r)
-{
-	struct fs *fs = a->fs;
-	struct entry old;
-	struct entry *e = r->promise_entry;
-	struct catalog_batch *b = catalog_batch_create(fs->catalog);
+/* ---- what is lost ---- */
 
-	if (catalog_lookup(fs->catalog, r->parent, r->name, &old) == 0) {
-		struct object *o = old.object_id ? object_find_locked(fs, old.object_id) : NULL;
-		bool is_dir = S_ISDIR(old.mode);
-		if (!is_dir && old.object_id)
-			catalog_batch_del_object(b, old.object_id);
-		entry_fini(&old);
-		if (is_dir) {
-			catalog_batch_destroy(b);
-			log_error("fsynced file \"%s\": a directory has its name now", r->name);
-			return 0;
-		}
-		if (o && object_retire_locked(fs, o, false))
-			object_free_unlocked(fs, o);
-	}
-	r->promise_entry = NULL;
-	r->is_promise = 0;
-	r->dram_frame = r->charged_bytes = 0;
-	catalog_batch_put_entry(b, r->parent, r->name, e);
-	catalog_batch_put_object(b, r);
-	entry_fini(e);
-	free(e);
-	int rc = catalog_batch_commit(b, true);
-	if (rc)
-		return rc;
-	if (r->ssd_frame)
-		tier_call(fs->ssd, adopt, r->ssd_frame, (r->size + 4095) & ~4095ull);
-	object_add_locked(fs, r, 0);
-	counter_inc(promises_kept);
-	log_info("\"%s\" is published as of its last fsync", r->name);
-	return 0;
+/* One more record is in the batch; a full one is written. */
+static int batch_step(struct adoption *a)
+{
+	if (++a->n_in_batch < BATCH_RECORDS)
+		return 0;
+	a->n_in_batch = 0;
+	int rc = catalog_batch_commit(a->batch, false);
+	a->batch = catalog_batch_create(a->fs->catalog);
+	return rc;
 }
 
-static uint64_t remove_orphans(struct tier *t, const struct frame_set *s)
+static int remove_name_of_lost(void *arg, uint64_t parent, const char *name, const struct entry *e)
 {
-	uint64_t n = 0;
+	struct adoption *a = arg;
 
-	for (size_t k = 0; k < s->n; k++)
-		if (!s->used[k] && tier_call(t, remove_orphan, s->ids[k]) == 0)
-			n++;
-	return n;
+	if (!e->object_id ||
+	    !bsearch(&e->object_id, a->lost.ids, a->lost.n, sizeof(*a->lost.ids), by_id))
+		return 0;
+	catalog_batch_del_entry(a->batch, parent, name);
+	return batch_step(a);
+}
+
+/* The name goes with the object, if it still shows it. */
+static int remove_name_by_record(struct adoption *a, uint64_t object_id)
+{
+	struct object_record r;
+	struct entry e;
+
+	int rc = catalog_object_get(a->fs->catalog, object_id, &r);
+	if (rc)
+		return rc == -ENOMEM ? rc : 0;
+	if (r.name_len && catalog_lookup(a->fs->catalog, r.parent, r.name, &e) == 0) {
+		if (e.object_id == object_id)
+			catalog_batch_del_entry(a->batch, r.parent, r.name);
+		entry_fini(&e);
+	}
+	object_record_fini(&r);
+	return batch_step(a);
+}
+
+/*
+ * Names before records: what is left of either when the machine fails in between is found again by the
+ * next start. After a reboot that is most of the catalog, so a walk takes the place of many lookups.
+ */
+static int remove_lost(struct adoption *a)
+{
+	struct catalog *c = a->fs->catalog;
+	int rc = 0;
+
+	if (!a->lost.n)
+		return 0;
+	a->batch = catalog_batch_create(c);
+	if (a->lost.n >= WALK_FROM_LOST)
+		rc = catalog_scan_names(c, remove_name_of_lost, a, NULL);
+	else
+		for (size_t k = 0; !rc && k < a->lost.n; k++)
+			rc = remove_name_by_record(a, a->lost.ids[k]);
+	for (size_t k = 0; !rc && k < a->lost.n; k++) {
+		catalog_batch_del_object(a->batch, a->lost.ids[k]);
+		rc = batch_step(a);
+	}
+	if (!rc)
+		return catalog_batch_commit(a->batch, false);
+	catalog_batch_destroy(a->batch);
+	return rc;
+}
+
+/* ---- what nobody needs ---- */
+
+/* A frame may belong to a record that cannot be read: nothing is lost for good then. */
+static void leave_orphans(struct adoption *a)
+{
+	if (a->n_corrupt) {
+		log_error("%" PRIu64 " catalog records are damaged; no frame is removed as an orphan "
+			  "('mooncakectl fsck %s' lists them)",
+			  a->n_corrupt, a->fs->opt->state_dir);
+		return;
+	}
+	frame_set_keep_untaken(&a->dram);
+	frame_set_keep_untaken(&a->ssd);
+	if (a->dram.n <= DRAM_ORPHANS_AT_ONCE) {
+		for (size_t k = 0; k < a->dram.n; k++)
+			if (!tier_call(a->fs->dram, remove_orphan, a->dram.ids[k]))
+				counter_inc(orphans);
+		a->dram.n = 0;
+	}
+	a->fs->sweep = sweep_create(a->fs, &a->dram, &a->ssd);
 }
 
 static int ensure_root(struct fs *fs)
@@ -207,46 +221,46 @@ static int ensure_root(struct fs *fs)
 	return 0;
 }
 
+static void say_what_was_found(const struct adoption *a, uint64_t n_orphans, int64_t start_ns)
+{
+	char size[16];
+
+	log_info("adopted %" PRIu64 " objects, %s in dram, in %lld ms; %zu lost, %zu fsynced drafts, %" PRIu64
+		 " corrupt records, %" PRIu64 " orphan frames",
+		 a->fs->n_adopted, format_size(a->dram_bytes, size, sizeof(size)),
+		 (long long)(now_mono_ns() - start_ns) / 1000000, a->lost.n, a->promises.n, a->n_corrupt,
+		 n_orphans);
+	if (a->n_absent)
+		log_warn("%" PRIu64 " objects are on disks that are not there; their names show nothing until a start "
+			 "with them", a->n_absent);
+}
+
 int adopt_all(struct fs *fs)
 {
 	struct adoption a = { .fs = fs };
-	uint64_t n_corrupt = 0;
-	char size[16];
+	uint64_t n_orphans = counter_get(COUNTER_orphans);
+	int64_t start_ns = now_mono_ns();
 
 	int rc = ensure_root(fs);
 	if (!rc)
-		rc = scan(fs->dram, &a.dram);
+		rc = scan_frames(fs->dram, &a.dram);
 	if (!rc)
-		rc = scan(fs->ssd, &a.ssd);
-	a.lost = catalog_batch_create(fs->catalog);
+		rc = scan_frames(fs->ssd, &a.ssd);
 	if (!rc)
-		rc = catalog_scan_objects(fs->catalog, adopt_one, &a, &n_corrupt);
+		rc = catalog_scan_objects(fs->catalog, adopt_one, &a, &a.n_corrupt);
 	if (!rc)
-		rc = catalog_batch_commit(a.lost, false);
-	else
-		catalog_batch_destroy(a.lost);
-	for (size_t k = 0; k < a.n_promises; k++) {
-		if (!rc)
-			rc = publish_promise(&a, a.promises[k]);
-		object_record_fini(a.promises[k]);
-		free(a.promises[k]);
-	}
-	free(a.promises);
+		rc = remove_lost(&a);
+	for (size_t k = 0; !rc && k < a.promises.n; k++)
+		rc = adopt_promise(fs, a.promises.ids[k]);
 	if (!rc) {
-		/* A frame may belong to a record that cannot be read: nothing is lost for good then. */
-		uint64_t n_orphans = n_corrupt ? 0 : remove_orphans(fs->dram, &a.dram) +
-						     remove_orphans(fs->ssd, &a.ssd);
-		if (n_corrupt)
-			log_error("%" PRIu64 " catalog records are damaged; no frame is removed as an orphan",
-				  n_corrupt);
-		log_info("adopted %" PRIu64 " objects, %s in dram; %zu lost, %" PRIu64
-			 " corrupt records, %" PRIu64 " orphan frames removed",
-			 fs->n_adopted, format_size(a.dram_bytes, size, sizeof(size)), a.n_lost,
-			 n_corrupt, n_orphans);
+		leave_orphans(&a);
+		n_orphans = counter_get(COUNTER_orphans) - n_orphans + sweep_left(fs);
+		say_what_was_found(&a, n_orphans, start_ns);
 	}
-	free(a.dram.ids);
-	free(a.dram.used);
-	free(a.ssd.ids);
-	free(a.ssd.used);
+	frame_set_fini(&a.dram);
+	frame_set_fini(&a.ssd);
+	free(a.lost.ids);
+	free(a.promises.ids);
+	malloc_trim(0); /* what a start needs is more than what a day needs */
 	return rc;
 }

@@ -71,6 +71,7 @@ struct object_record {
 	uint64_t parent;        /* the name that shows it */
 	uint64_t ino;
 	uint8_t class, pin;     /* copies of the entry's, so that a start needs one scan only */
+	uint32_t ttl_s;         /* likewise */
 	uint8_t is_promise;     /* an fsynced draft: becomes an object if its writer or the daemon dies */
 	uint8_t name_len;       /* 0: no name shows it */
 	char name[CATALOG_NAME_MAX + 1];
@@ -86,6 +87,8 @@ struct catalog;
 struct catalog_conf {
 	const char *path;         /* directory, created with mode 0700 when absent; its parent exists */
 	uint64_t cache_bytes;     /* block cache, 0: 64 MiB */
+	bool is_quiet;            /* damaged records are counted, not logged one by one */
+	bool repairs;             /* a format version that is missing or damaged is written anew */
 	bool read_only;           /* for tools, also beside a live daemon: nothing is created or written,
 				   * it shows what was written by then; -ENOENT when there is none */
 };
@@ -99,9 +102,13 @@ int catalog_open(const struct catalog_conf *conf, struct catalog **out);
 /* Syncs, writes out what is in memory, so that the next open replays nothing, and closes. */
 void catalog_close(struct catalog *c);
 
-/* Reads one name. entry_out is written on success only; release it with entry_fini. */
+/*
+ * Reads one name. entry_out is written on success only; release it with entry_fini. A damaged record, or
+ * one in a file that cannot be read, is logged, counted, and as good as none: -ENOENT. What it showed is a
+ * miss, and may be written anew.
+ */
 int catalog_lookup(struct catalog *c, uint64_t parent, const char *name, struct entry *entry_out);
-/* 0 present, -ENOENT absent; nothing is decoded, so a damaged record counts as present. */
+/* Whether catalog_lookup would find it: 0, or its error. */
 int catalog_exists(struct catalog *c, uint64_t parent, const char *name);
 /* Reads one object. Release with object_record_fini. */
 int catalog_object_get(struct catalog *c, uint64_t object_id, struct object_record *out);
@@ -124,10 +131,18 @@ int catalog_readdir(struct catalog *c, uint64_t parent, uint64_t after, catalog_
 /* 1 empty, 0 not, negative errno. */
 int catalog_dir_is_empty(struct catalog *c, uint64_t parent);
 
-/* Calls fn for every object record, in id order, until it returns non-zero (which is returned). A
- * corrupt record is logged, counted in *n_corrupt_out (may be NULL) and skipped. */
+/*
+ * Calls fn for every object record, in id order, until it returns non-zero (which is returned). It shows
+ * the table as of the call, so fn may write. A corrupt record is logged, counted in *n_corrupt_out (may
+ * be NULL) and skipped. after: begins behind that id.
+ */
 typedef int (*catalog_object_fn)(void *arg, const struct object_record *r);
 int catalog_scan_objects(struct catalog *c, catalog_object_fn fn, void *arg, uint64_t *n_corrupt_out);
+int catalog_scan_objects_after(struct catalog *c, uint64_t after, catalog_object_fn fn, void *arg,
+			       uint64_t *n_corrupt_out);
+/* The same for every name of every directory, a directory's names together. */
+typedef int (*catalog_name_fn)(void *arg, uint64_t parent, const char *name, const struct entry *e);
+int catalog_scan_names(struct catalog *c, catalog_name_fn fn, void *arg, uint64_t *n_corrupt_out);
 
 /*
  * A batch is applied atomically, in its order, or not at all. put/del copy what they need; errors are

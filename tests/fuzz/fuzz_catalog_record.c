@@ -44,7 +44,9 @@ static void try_object(const uint8_t *data, size_t size)
 	uint8_t *buf = malloc(bytes);
 	must(buf && bytes >= size);
 	must(!object_record_encode(&r, buf, bytes, &len));
-	must(len == size && !memcmp(buf, data, size));
+	/* An older version becomes one of the newest. */
+	must(object_record_is_old(data, size) ? len == size + 4
+					      : len == size && !memcmp(buf, data, size));
 	free(buf);
 	object_record_fini(&r);
 }
@@ -78,10 +80,10 @@ static void seal(uint8_t *p, size_t size)
 /* Bytes 64 and 65 of an object count the promise, a sealed record right before the checksum. */
 static void seal_promise(uint8_t *p, size_t size)
 {
-	if (size < 70)
+	if (size < 74)
 		return;
 	size_t promise = p[64] | (size_t)p[65] << 8;
-	if (promise >= 5 && promise <= size - 70)
+	if (promise >= 5 && promise <= size - 74)
 		seal(p + size - 4 - promise, promise);
 }
 

@@ -120,6 +120,7 @@ static inline struct object_record rich_object(void)
 		.ino = 0x5152535455565758,
 		.class = MCFS_CLASS_KEEP,
 		.pin = 1,
+		.ttl_s = 0x81828384,
 		.is_promise = 1,
 		.name_len = 4,
 		.name = "\xff\n .",
@@ -140,7 +141,8 @@ static inline bool objects_are_equal(const struct object_record *a, const struct
 	return a->object_id == b->object_id && a->size == b->size &&
 	       a->dram_frame == b->dram_frame && a->ssd_frame == b->ssd_frame &&
 	       a->charged_bytes == b->charged_bytes && a->parent == b->parent && a->ino == b->ino &&
-	       a->class == b->class && a->pin == b->pin && a->is_promise == b->is_promise &&
+	       a->class == b->class && a->pin == b->pin &&
+	       a->ttl_s == b->ttl_s && a->is_promise == b->is_promise &&
 	       a->name_len == b->name_len && !memcmp(a->name, b->name, a->name_len) &&
 	       a->n_crc == b->n_crc && !memcmp(a->crc, b->crc, a->n_crc * sizeof(*a->crc)) &&
 	       !a->promise_entry == !b->promise_entry &&

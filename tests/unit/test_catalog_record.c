@@ -237,7 +237,7 @@ Test(entry_record, of_a_newer_version_is_not_called_damaged)
 	struct entry e = rich_entry(), got;
 	size_t len = encode_entry(&e, buf);
 
-	for (int version = CATALOG_RECORD_VERSION + 1; version <= 255; version++) {
+	for (int version = ENTRY_RECORD_VERSION + 1; version <= 255; version++) {
 		buf[0] = (uint8_t)version;
 		reseal(buf, len);
 		cr_assert_eq(decode_entry_exact(buf, len, &got), -EPROTO);
@@ -281,7 +281,7 @@ Test(object_record, keeps_the_smallest_and_the_longest_name)
 	size_t len;
 
 	cr_assert_eq(object_record_encode(&r, buf, sizeof(buf), &len), 0);
-	cr_expect_eq(len, 70);
+	cr_expect_eq(len, 74);
 	cr_assert_eq(decode_object_exact(buf, len, &got), 0);
 	cr_expect_null(got.crc);
 	cr_expect_null(got.promise_entry);
@@ -413,15 +413,43 @@ Test(object_record, of_a_newer_version_or_with_a_newer_promise_is_not_called_dam
 	uint8_t buf[1024];
 	struct object_record got;
 	size_t len = encode_rich_object(buf, sizeof(buf));
-	size_t promise_at = 66 + 4 + 3 * 4;
+	size_t promise_at = 70 + 4 + 3 * 4;
 
 	buf[promise_at] = 2;
 	reseal(buf + promise_at, len - 4 - promise_at);
 	reseal(buf, len);
 	cr_expect_eq(decode_object_exact(buf, len, &got), -EPROTO);
-	buf[0] = 2;
+	buf[0] = OBJECT_RECORD_VERSION + 1;
 	reseal(buf, len);
 	cr_expect_eq(decode_object_exact(buf, len, &got), -EPROTO);
+}
+
+/* As format 1 wrote it: no ttl before the name. */
+static size_t make_old(uint8_t *buf, size_t len)
+{
+	memmove(buf + 66, buf + 70, len - 70);
+	buf[0] = 1;
+	reseal(buf, len - 4);
+	return len - 4;
+}
+
+Test(object_record, of_version_1_decodes_without_a_ttl)
+{
+	uint8_t buf[1024];
+	struct object_record want = rich_object(), got;
+	size_t len = make_old(buf, encode_rich_object(buf, sizeof(buf)));
+
+	cr_expect(object_record_is_old(buf, len));
+	cr_assert_eq(decode_object_exact(buf, len, &got), 0);
+	cr_expect_eq(got.ttl_s, 0);
+	want.ttl_s = 0;
+	cr_expect(objects_are_equal(&want, &got));
+	object_record_fini(&got);
+	object_record_fini(&want);
+	cr_expect_eq(decode_object_exact(buf, len - 1, &got), -EIO);
+	buf[0] = 0;
+	reseal(buf, len);
+	cr_expect_eq(decode_object_exact(buf, len, &got), -EIO, "there is no version 0");
 }
 
 /* ---- control ---- */
