@@ -10,6 +10,9 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "control/control.h"
+#include "fastpath/buffer.h"
+#include "fastpath/executor.h"
+#include "fastpath/session.h"
 #include "handle.h"
 #include "inode_table.h"
 #include "notifier.h"
@@ -17,8 +20,13 @@
 #include "object/draft.h"
 #include "object/flock_table.h"
 #include "object/object.h"
+#include "object/residency.h"
+#include "object/scrub.h"
 #include "object/space.h"
+#include "object/sweep.h"
+#include "object/verify.h"
 #include "object/version.h"
+#include "object/writeback.h"
 #include "options.h"
 
 static int64_t now_ns(clockid_t clock)
@@ -74,6 +82,8 @@ static void init_locks(struct fs *fs)
 		pthread_mutex_init(&fs->name_stripes[k], NULL);
 }
 
+_Static_assert(OPTIONS_MAX_SSDS == SSD_MAX_DIRS, "as many directories as the tier takes");
+
 static int open_tiers(struct fs *fs)
 {
 	const struct options *o = fs->opt;
@@ -92,12 +102,11 @@ static int open_tiers(struct fs *fs)
 			      &fs->dram);
 	if (rc)
 		return rc;
-	rc = fs_make_dirs(o->ssd_dir);
-	if (rc) {
-		log_error("ssd directory %s: %s", o->ssd_dir, strerror(-rc));
-		return rc;
-	}
-	return ssd_tier_create(&(struct ssd_conf){ .path = o->ssd_dir, .budget_bytes = o->ssd_bytes },
+	struct ssd_dir dirs[OPTIONS_MAX_SSDS];
+	for (uint32_t k = 0; k < o->n_ssds; k++)
+		dirs[k] = (struct ssd_dir){ .path = o->ssds[k].dir, .budget_bytes = o->ssds[k].bytes };
+	return ssd_tier_create(&(struct ssd_conf){ .dirs = dirs, .n_dirs = o->n_ssds,
+						   .state_dir = o->state_dir },
 			       &fs->ssd);
 }
 
@@ -110,9 +119,14 @@ int fs_create(struct fs *fs, const struct options *opt)
 	fs->start_ns = now_mono_ns();
 	fs->inodes = inode_table_create();
 	fs->objects = object_table_create();
+	fs->names = name_index_create();
 	fs->drafts = draft_table_create();
 	fs->flocks = flock_table_create();
-	fs->policy = policy_lru_create();
+	fs->residency = residency_create(opt);
+	fs->verifier = verifier_create();
+	fs->scrub = scrub_create(fs);
+	if (!fs->names)
+		return -EIO;
 	if (asprintf(&path, "%s/catalog", fs->opt->state_dir) < 0)
 		return -ENOMEM;
 	int rc = catalog_open(&(struct catalog_conf){ .path = path }, &fs->catalog);
@@ -129,14 +143,31 @@ int fs_create(struct fs *fs, const struct options *opt)
 	if (!rc)
 		rc = notifier_start(fs, &fs->notifier);
 	if (!rc)
+		fs->executor = executor_create();
+	if (!rc)
 		space_fit_budget(fs);
+	if (!rc)
+		rc = writeback_start(fs);
 	return rc;
+}
+
+void fs_stop_work(struct fs *fs)
+{
+	session_end_all(fs);
+	executor_destroy(fs->executor);
+	fs->executor = NULL;
+	notifier_stop(fs->notifier);
+	fs->notifier = NULL;
 }
 
 void fs_destroy(struct fs *fs, bool frees_dram)
 {
-	notifier_stop(fs->notifier);
+	scrub_destroy(fs->scrub);
+	sweep_stop(fs);
+	writeback_stop(fs);
+	fs_stop_work(fs);
 	handle_abandon_all(fs);
+	buffers_destroy(fs);
 	if (fs->ssd)
 		tier_call(fs->ssd, destroy, false);
 	if (fs->dram)
@@ -144,11 +175,12 @@ void fs_destroy(struct fs *fs, bool frees_dram)
 	version_clock_destroy(fs->clock);
 	if (fs->catalog)
 		catalog_close(fs->catalog);
-	if (fs->policy)
-		fs->policy->ops->destroy(fs->policy);
+	residency_destroy(fs->residency);
+	verifier_destroy(fs->verifier);
 	flock_table_destroy(fs->flocks);
 	draft_table_destroy(fs->drafts);
 	object_table_destroy(fs->objects);
+	name_index_destroy(fs->names);
 	inode_table_destroy(fs->inodes);
 	for (int k = 0; k < NAME_STRIPES; k++)
 		pthread_mutex_destroy(&fs->name_stripes[k]);

@@ -20,6 +20,7 @@ struct inode_table {
 	size_t n_buckets; /* power of two */
 	size_t n;
 	struct inode *root;
+	struct inode *dirty; /* may have become clean since */
 };
 
 void *xcalloc(size_t n, size_t size)
@@ -161,7 +162,7 @@ static void maybe_free(struct fs *fs, struct inode *i)
 {
 	struct inode_table *t = fs->inodes;
 
-	if (i->nlookup || i->refs || i == t->root || i->is_dirty)
+	if (i->nlookup || i->refs || i == t->root || i->is_dirty || i->is_listed)
 		return;
 	for (struct inode **p = &t->buckets[bucket_of(t, i->key)]; *p; p = &(*p)->hash_next)
 		if (*p == i) {
@@ -206,6 +207,11 @@ void inode_dir_changed_locked(struct fs *fs, uint64_t dir_ino)
 		return;
 	dir->e.mtime_ns = dir->e.ctime_ns = now_real_ns();
 	dir->is_dirty = true;
+	if (dir->is_listed)
+		return;
+	dir->is_listed = true;
+	dir->dirty_next = fs->inodes->dirty;
+	fs->inodes->dirty = dir;
 }
 
 uint64_t inode_count_locked(struct fs *fs)
@@ -219,13 +225,18 @@ static size_t collect_dirty(struct fs *fs, struct inode **list, size_t max)
 	size_t n = 0;
 
 	guard_lock(&fs->lock);
-	for (size_t b = 0; b < t->n_buckets && n < max; b++)
-		for (struct inode *i = t->buckets[b]; i && n < max; i = i->hash_next)
-			if (i->is_dirty) {
-				i->refs++;
-				i->is_dirty = false;
-				list[n++] = i;
-			}
+	while (t->dirty && n < max) {
+		struct inode *i = t->dirty;
+		t->dirty = i->dirty_next;
+		i->is_listed = false;
+		if (i->is_dirty) {
+			i->refs++;
+			i->is_dirty = false;
+			list[n++] = i;
+		} else {
+			maybe_free(fs, i);
+		}
+	}
 	return n;
 }
 

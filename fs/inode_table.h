@@ -19,11 +19,12 @@
 
 #include "mcfs/catalog.h"
 
+struct buffer;
 struct fs;
 struct draft;
 struct object;
 
-enum inode_kind { INODE_DIR, INODE_SYMLINK, INODE_OBJECT, INODE_DRAFT, INODE_CONTROL };
+enum inode_kind { INODE_DIR, INODE_SYMLINK, INODE_OBJECT, INODE_DRAFT, INODE_CONTROL, INODE_BUFFER };
 enum inode_state { INODE_LIVE, INODE_REPLACED, INODE_GONE };
 
 /* How long a replaced version may still be opened and looked at. */
@@ -45,10 +46,14 @@ struct inode {
 	uint64_t dropped_id;     /* INODE_DRAFT, dropped: the version it showed last, 0: none */
 	struct draft *drafts;    /* INODE_DIR: drafts that will publish here (draft->dir_next) */
 	uint32_t n_drafts;
+	uint32_t n_publishing;   /* INODE_DIR: objects without a draft that are about to get a name here */
 	uint64_t last_size_bytes; /* INODE_DIR: of the object published last; sizes the next frame */
 	bool is_dead;            /* INODE_DIR: being removed, takes no new names */
 	bool is_dirty;           /* INODE_DIR: times not yet in the catalog */
+	bool is_listed;          /* among those that inode_flush_dirty looks at */
+	struct inode *dirty_next;
 	int control_id;          /* INODE_CONTROL, constant */
+	struct buffer *buffer;   /* INODE_BUFFER: NULL once gone */
 };
 
 struct inode_table;

@@ -2,7 +2,9 @@
 #include "lifecycle.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +17,13 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/parse.h"
+#include "control/metrics_http.h"
 #include "daemonize.h"
 #include "fs.h"
 #include "guardian.h"
 #include "housekeeper.h"
+#include "object/sweep.h"
+#include "object/writeback.h"
 #include "options.h"
 #include "session.h"
 
@@ -79,6 +84,7 @@ static void raise_fd_limit(void)
 /* ---- ready ---- */
 
 struct ready {
+	struct fs *fs;
 	const struct options *opt;
 	struct daemon_pipe *pipe;
 };
@@ -99,12 +105,13 @@ static void *tell_when_ready(void *arg)
 	log_info("mooncakefs %s ready at %s", MCFS_VERSION, r->opt->mountpoint);
 	log_tee_stderr(0);
 	daemon_ready(r->pipe);
+	sweep_start(r->fs);
 	return NULL;
 }
 
 static enum session_end serve(struct fs *fs, struct daemon_pipe *pipe, struct guardian *guardian)
 {
-	struct ready ready = { fs->opt, pipe };
+	struct ready ready = { fs, fs->opt, pipe };
 	struct housekeeper *h = NULL;
 	pthread_t thread;
 
@@ -122,9 +129,29 @@ static enum session_end serve(struct fs *fs, struct daemon_pipe *pipe, struct gu
 		fs->mount_dev = 0;
 	housekeeper_stop(h);
 	guardian_stop(guardian);
+	writeback_stop(fs); /* what it does to passthrough ids needs the session */
 	session_unmount(fs);
 	pthread_join(thread, NULL);
 	return end;
+}
+
+static volatile sig_atomic_t is_hurried;
+
+static void hurry(int signo)
+{
+	(void)signo;
+	is_hurried = 1;
+}
+
+/* What would be lost otherwise goes to the ssd; another signal ends that. */
+static void finish_writeback(struct fs *fs, bool frees_dram)
+{
+	static const int signals[] = { SIGTERM, SIGINT, SIGHUP };
+	struct sigaction action = { .sa_handler = hurry };
+
+	for (size_t k = 0; k < sizeof(signals) / sizeof(*signals); k++)
+		sigaction(signals[k], &action, NULL);
+	writeback_drain(fs, frees_dram, &is_hurried);
 }
 
 static void say_what_stays(const struct fs *fs)
@@ -138,9 +165,18 @@ static void say_what_stays(const struct fs *fs)
 		 fs->opt->state_dir, fs->opt->state_dir);
 }
 
+/* One heap per CPU, not eight: each keeps what it once needed. */
+static void bound_heaps(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	mallopt(M_ARENA_MAX, n > 0 ? (int)n : 1);
+}
+
 int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
 {
 	struct guardian guardian;
+	struct metrics_http *http = NULL;
 	struct fs fs;
 	bool frees_dram = false;
 
@@ -151,6 +187,7 @@ int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
 	}
 	log_tee_stderr(1);
 	umask(0);
+	bound_heaps();
 	raise_fd_limit();
 	int lock_fd = lock_state(opt);
 	if (lock_fd < 0)
@@ -161,6 +198,8 @@ int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
 	fs = (struct fs){ .opt = opt };
 	if (!rc)
 		rc = fs_create(&fs, opt);
+	if (!rc && opt->metrics_address)
+		rc = metrics_http_start(&fs, opt->metrics_address, &http);
 	if (!rc)
 		rc = session_mount(&fs);
 	if (!rc) {
@@ -168,10 +207,13 @@ int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
 		rc = end == SESSION_FAILED ? -EIO : 0;
 		/* Only an operator who takes the mount away, or says so, gives the cache up. */
 		frees_dram = end == SESSION_UNMOUNTED || fs.free_on_stop;
+		if (!rc)
+			finish_writeback(&fs, frees_dram);
 		if (!frees_dram)
 			say_what_stays(&fs);
 	}
 	guardian_stop(&guardian);
+	metrics_http_stop(http);
 	fs_destroy(&fs, frees_dram);
 	close(lock_fd);
 	if (!rc && frees_dram)

@@ -15,7 +15,7 @@
 
 struct job {
 	struct job *next;
-	struct inode *dir; /* one ref */
+	struct inode *dir; /* one ref; NULL: there is nothing to notify */
 	char *name;
 	notifier_done_fn done;
 	void *request;
@@ -69,13 +69,15 @@ static void *run(void *arg)
 			n->tail = &n->head;
 		bool is_stopping = n->is_stopping;
 		pthread_mutex_unlock(&n->lock);
-		if (!is_stopping)
+		if (!is_stopping && j->dir)
 			notify(n->fs, j);
 		if (j->done)
 			j->done(j->request);
-		pthread_mutex_lock(&n->fs->lock);
-		inode_put_locked(n->fs, j->dir);
-		pthread_mutex_unlock(&n->fs->lock);
+		if (j->dir) {
+			pthread_mutex_lock(&n->fs->lock);
+			inode_put_locked(n->fs, j->dir);
+			pthread_mutex_unlock(&n->fs->lock);
+		}
 		free(j->name);
 		free(j);
 		pthread_mutex_lock(&n->lock);
@@ -140,6 +142,15 @@ void notifier_inval(struct fs *fs, struct inode *dir, const char *name, notifier
 	pthread_mutex_lock(&fs->lock);
 	struct job *j = make_job(dir, name);
 	pthread_mutex_unlock(&fs->lock);
+	j->done = done;
+	j->request = request;
+	queue(fs->notifier, j);
+}
+
+void notifier_after(struct fs *fs, notifier_done_fn done, void *request)
+{
+	struct job *j = xcalloc(1, sizeof(*j));
+
 	j->done = done;
 	j->request = request;
 	queue(fs->notifier, j);

@@ -25,6 +25,8 @@ void notifier_stop(struct notifier *n);
 /* The name shows another version now: its dentry goes. Then done(request), when given. */
 void notifier_inval(struct fs *fs, struct inode *dir, const char *name, notifier_done_fn done,
 		    void *request);
+/* done(request) after everything that was queued before. */
+void notifier_after(struct fs *fs, notifier_done_fn done, void *request);
 /* The version behind i is gone (evicted, lost): its dentry is looked up again at the next use. */
 void notifier_expire_locked(struct fs *fs, struct inode *i);
 

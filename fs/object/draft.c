@@ -498,8 +498,8 @@ uint32_t draft_count_locked(struct fs *fs)
 /* Also while RELEASE is publishing it: then it has no handle any more, and is dirty until it is done. */
 static bool is_settling(const struct draft *d)
 {
-	return !d->is_dropped && !d->is_poisoned && draft_is_dirty(d) &&
-	       (d->n_handles || d->is_releasing) && draft_is_flushed_locked(d) && now_mono_ns() < d->last_use_ns + SETTLE_WAIT_NS;
+	return !d->is_dropped && !d->is_poisoned && draft_is_dirty(d) && draft_is_flushed_locked(d) &&
+	       now_mono_ns() < d->last_use_ns + SETTLE_WAIT_NS;
 }
 
 struct draft *draft_find_settling_locked(struct fs *fs, uint64_t dir_ino, const char *name,

@@ -67,7 +67,6 @@ struct draft {
 	bool is_excl;           /* made by O_EXCL */
 	_Atomic bool is_poisoned;
 	bool is_dropped;
-	bool is_releasing;      /* its last handle is closed; what is unpublished is being published */
 	pid_t last_writer_tid;
 	_Atomic int64_t last_use_ns; /* of its last FLUSH or WRITE */
 

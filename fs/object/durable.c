@@ -12,101 +12,100 @@
 #include "base/log.h"
 #include "fs.h"
 #include "inode_table.h"
+#include "object/copies.h"
 #include "object/draft.h"
 #include "object/namespace.h"
 #include "object/object.h"
 #include "object/publish.h"
-#include "object/space.h"
+#include "object/verify.h"
 #include "object/version.h"
 
 #define COPY_BYTES (1u << 20)
+/* An object's copy may be given up and made again by others while an fsync looks at it. */
+#define MAX_TRIES 16
 
-static uint64_t ssd_charge(uint64_t size)
+/* ---- published objects ---- */
+
+int durable_copy_fd(struct fs *fs, int fd, uint64_t size, uint64_t *frame_out)
 {
-	return (size + 4095) & ~4095ull;
+	struct copies_fd source = { .fd = fd };
+
+	return copies_to_ssd(fs, size, copies_fill_fd, &source, true, frame_out);
 }
 
-/*
- * Record and table get an ssd frame, or (0) none any more. Under the name's stripe, so that of two
- * copies made at a time one stays. *old_out: the frame that has to be dropped afterwards, 0: none.
- */
-static int record_copy(struct fs *fs, struct object *o, uint64_t frame, uint64_t *old_out)
+/* The copy that a worker made, or an earlier daemon, was not synced. -ENOENT: it is bad, or gone. */
+static int sync_copy(struct fs *fs, struct object *o)
 {
-	struct object_record r;
-	pthread_mutex_t *stripe;
-	int rc = ns_lock_object(fs, o->id, &r, &stripe);
+	uint64_t frame = o->ssd_frame;
+	struct frame f = { .id = frame, .size_bytes = o->size };
 
-	*old_out = frame;
-	if (rc)
-		return rc;
-	bool has_copy = o->ssd_frame;
-	if (has_copy != (frame != 0)) {
-		r.ssd_frame = frame;
-		struct catalog_batch *b = catalog_batch_create(fs->catalog);
-		catalog_batch_put_object(b, &r);
-		rc = catalog_batch_commit(b, true);
-		if (!rc) {
-			pthread_mutex_lock(&fs->lock);
-			*old_out = o->ssd_frame;
-			object_set_frames_locked(fs, o, o->dram_frame, frame);
-			pthread_mutex_unlock(&fs->lock);
+	if (!frame)
+		return -ENOENT;
+	f.fd = verify_open(fs, o, fs->ssd, NULL);
+	if (f.fd < 0)
+		return f.fd;
+	int rc = tier_call(fs->ssd, sync, &f);
+	close(f.fd);
+	guard_lock(&fs->lock);
+	if (!rc && o->ssd_frame == frame)
+		o->is_ssd_synced = true;
+	return rc;
+}
+
+static int make_copy(struct fs *fs, struct object *o)
+{
+	struct copy_change c = { .o = o, .is_synced = true };
+	const char *tier;
+	int fd = object_open_frame(fs, o, &tier);
+
+	if (fd < 0)
+		return -EIO;
+	int rc = durable_copy_fd(fs, fd, o->size, &c.frame);
+	close(fd);
+	return rc ? rc : copies_record(fs, &c, 1, true);
+}
+
+int durable_object(struct fs *fs, struct object *o)
+{
+	int rc = 0;
+
+	for (int n = 0; n < MAX_TRIES && !rc; n++) {
+		pthread_mutex_lock(&fs->lock);
+		bool is_bare = !o->size || o->state != OBJECT_LIVE; /* unlinked: nothing to promise */
+		bool is_done = is_bare || (o->ssd_frame && o->is_ssd_synced);
+		bool has_copy = o->ssd_frame;
+		pthread_mutex_unlock(&fs->lock);
+		if (is_done)
+			return catalog_sync(fs->catalog);
+		rc = has_copy ? sync_copy(fs, o) : make_copy(fs, o);
+		if (rc == -ENOENT) {
+			verify_drop_bad(fs); /* the dram frame, if there is one, is copied anew */
+			rc = 0;
 		}
 	}
-	pthread_mutex_unlock(stripe);
-	object_record_fini(&r);
+	return rc ? rc : -EIO;
+}
+
+/* ---- promises ---- */
+
+struct snapshot_source {
+	struct draft *d;
+	uint32_t *crc;
+};
+
+static int read_draft(struct fs *fs, struct draft *d, void *buf, size_t len, uint64_t off)
+{
+	size_t n = 0;
+	int rc = draft_read(fs, d, buf, len, off, &n);
+
+	if (!rc && n < len) /* cut by a truncate during the copy: zeros, as truncate says */
+		memset((char *)buf + n, 0, len - n);
 	return rc;
 }
 
-/* ---- room on the ssd ---- */
-
-static void find_oldest_copy(void *arg, struct object *o)
+static int fill_snapshot(struct fs *fs, struct frame *f, uint64_t size, void *arg)
 {
-	struct object **oldest = arg;
-
-	if (o->ssd_frame && o->state == OBJECT_LIVE && o->class == MCFS_CLASS_CACHE && !o->pin &&
-	    !o->n_open && !o->is_evicting && (!*oldest || o->id < (*oldest)->id))
-		*oldest = o;
-}
-
-/* The copy goes, the object, which is open for the caller, stays in DRAM. */
-static int drop_copy(struct fs *fs, struct object *o)
-{
-	uint64_t frame;
-	int rc = record_copy(fs, o, 0, &frame);
-
-	if (frame)
-		tier_call(fs->ssd, drop, frame, o->size, ssd_charge(o->size));
-	object_close(fs, o);
-	return rc;
-}
-
-/* Durable copies of evictable objects go oldest first when the ssd is full. */
-static int make_ssd_room(struct fs *fs)
-{
-	struct object *oldest = NULL;
-
-	pthread_mutex_lock(&fs->lock);
-	object_visit_locked(fs, find_oldest_copy, &oldest);
-	uint64_t id = oldest ? oldest->id : 0;
-	bool is_in_dram = oldest && oldest->dram_frame;
-	if (is_in_dram)
-		object_open_locked(oldest);
-	pthread_mutex_unlock(&fs->lock);
-	if (!id)
-		return -ENOSPC;
-	int rc = is_in_dram ? drop_copy(fs, oldest) : space_remove_by_id(fs, id);
-	if (!rc)
-		counter_inc(evictions);
-	return rc == -ENOENT ? 0 : rc; /* somebody else removes it: look again */
-}
-
-/* ---- writing an ssd frame from any source of bytes ---- */
-
-typedef int (*source_fn)(void *arg, void *buf, size_t len, uint64_t off);
-
-static int fill_frame(struct fs *fs, struct frame *f, uint64_t size, source_fn source, void *arg,
-		      uint32_t *crc)
-{
+	struct snapshot_source *s = arg;
 	autofree char *buf = malloc(COPY_BYTES);
 	int rc = buf ? 0 : -ENOMEM;
 
@@ -115,109 +114,12 @@ static int fill_frame(struct fs *fs, struct frame *f, uint64_t size, source_fn s
 		rc = tier_call(fs->ssd, resize, f, size);
 	for (uint64_t off = 0; !rc && off < size; off += COPY_BYTES) {
 		size_t n = size - off < COPY_BYTES ? (size_t)(size - off) : COPY_BYTES;
-		rc = source(arg, buf, n, off);
+		rc = read_draft(fs, s->d, buf, n, off);
 		if (!rc)
 			rc = tier_call(fs->ssd, write, f, buf, n, off);
-		if (!rc && crc)
-			crc[off / COPY_BYTES] = crc32c(0, buf, n);
-	}
-	return rc ? rc : tier_call(fs->ssd, sync, f);
-}
-
-static int copy_to_ssd(struct fs *fs, uint64_t size, source_fn source, void *arg, uint32_t *crc,
-		       uint64_t *frame_out)
-{
-	struct frame f = FRAME_NONE;
-	uint64_t charged;
-	int rc;
-
-	for (;;) {
-		rc = tier_call(fs->ssd, take, size, &f);
 		if (!rc)
-			rc = tier_call(fs->ssd, charge, &f, ssd_charge(size));
-		if (!rc)
-			rc = fill_frame(fs, &f, size, source, arg, crc);
-		if (!rc)
-			break;
-		if (f.id)
-			tier_call(fs->ssd, discard, &f);
-		if (rc != -ENOSPC || make_ssd_room(fs))
-			break;
+			s->crc[off / COPY_BYTES] = crc32c(0, buf, n);
 	}
-	uint64_t id = f.id;
-	if (!rc)
-		rc = tier_call(fs->ssd, seal, &f, &charged);
-	if (!rc) {
-		*frame_out = id;
-		return 0;
-	}
-	if (f.id)
-		tier_call(fs->ssd, discard, &f);
-	errno = -rc;
-	log_warn("durable copy of %llu bytes failed: %m", (unsigned long long)size);
-	return rc;
-}
-
-static int read_fd(void *arg, void *buf, size_t len, uint64_t off)
-{
-	int fd = *(int *)arg;
-	char *p = buf;
-
-	while (len) {
-		ssize_t n = pread(fd, p, len, (off_t)off);
-		if (n == 0)
-			return -EIO;
-		if (n < 0) {
-			if (errno == EINTR)
-				continue;
-			return -errno;
-		}
-		p += n;
-		off += (uint64_t)n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
-int durable_copy_fd(struct fs *fs, int fd, uint64_t size, uint64_t *frame_out)
-{
-	return copy_to_ssd(fs, size, read_fd, &fd, NULL, frame_out);
-}
-
-/* ---- published objects ---- */
-
-int durable_object(struct fs *fs, struct object *o)
-{
-	const char *tier;
-	uint64_t frame = 0;
-
-	pthread_mutex_lock(&fs->lock);
-	bool needs_copy = o->size && !o->ssd_frame && o->state == OBJECT_LIVE;
-	pthread_mutex_unlock(&fs->lock);
-	if (!needs_copy)
-		return catalog_sync(fs->catalog);
-	int fd = object_open_frame(fs, o, &tier);
-	if (fd < 0)
-		return -EIO;
-	int rc = durable_copy_fd(fs, fd, o->size, &frame);
-	close(fd);
-	if (!rc)
-		rc = record_copy(fs, o, frame, &frame);
-	if (frame)
-		tier_call(fs->ssd, drop, frame, o->size, ssd_charge(o->size));
-	return rc == -ENOENT ? 0 : rc; /* unlinked: nothing to promise */
-}
-
-/* ---- promises ---- */
-
-static int read_draft(void *arg, void *buf, size_t len, uint64_t off)
-{
-	struct { struct fs *fs; struct draft *d; } *a = arg;
-	size_t n = 0;
-	int rc = draft_read(a->fs, a->d, buf, len, off, &n);
-
-	if (!rc && n < len) /* cut by a truncate during the copy: zeros, as truncate says */
-		memset((char *)buf + n, 0, len - n);
 	return rc;
 }
 
@@ -241,6 +143,7 @@ static int put_promise(struct fs *fs, struct draft *d, struct object_record *r)
 	r->ino = e.ino;
 	r->class = e.policy.class;
 	r->pin = e.policy.pin;
+	r->ttl_s = e.policy.ttl_s;
 	r->is_promise = 1;
 	r->promise_entry = &e;
 	struct catalog_batch *b = catalog_batch_create(fs->catalog);
@@ -254,14 +157,14 @@ static int put_promise(struct fs *fs, struct draft *d, struct object_record *r)
 
 static int promise(struct fs *fs, struct draft *d)
 {
-	struct { struct fs *fs; struct draft *d; } arg = { fs, d };
 	struct object_record r = { .size = draft_size(d), .object_id = version_next(fs->clock) };
 	int rc = r.object_id ? 0 : -EIO;
 
 	r.n_crc = (uint32_t)((r.size + CATALOG_CRC_CHUNK - 1) / CATALOG_CRC_CHUNK);
 	r.crc = r.n_crc ? xcalloc(r.n_crc, sizeof(*r.crc)) : NULL;
+	struct snapshot_source source = { d, r.crc };
 	if (!rc && r.size)
-		rc = copy_to_ssd(fs, r.size, read_draft, &arg, r.crc, &r.ssd_frame);
+		rc = copies_to_ssd(fs, r.size, fill_snapshot, &source, true, &r.ssd_frame);
 	if (!rc)
 		rc = put_promise(fs, d, &r);
 	if (!rc) {
@@ -383,7 +286,8 @@ int durable_keep_promise(struct fs *fs, struct draft *d, struct published *out)
 	free(r.promise_entry);
 	r.promise_entry = NULL;
 	pthread_mutex_t *stripe = ns_lock_name(fs, r.parent, r.name);
-	rc = publish_commit(fs, &c, NULL, &out->has_replaced);
+	rc = publish_commit(fs, &c);
+	out->has_replaced = !rc && c.has_replaced;
 	pthread_mutex_unlock(stripe);
 	if (!rc) {
 		d->promise_id = d->promise_frame = 0; /* it is an object now */

@@ -4,7 +4,8 @@
  *
  * fsync of a draft stores a snapshot of its bytes and a promise record. The promise is kept (published)
  * when the writer is killed or the daemon dies, forgotten when the draft publishes or is unlinked.
- * fsync of an object, and every publish of class keep, stores a copy and syncs the catalog's WAL.
+ * fsync of an object, and every publish of class keep, stores a copy (or syncs the one that a worker made)
+ * and the catalog's WAL.
  * Errors: negative errno (-ENOSPC ssd budget or disk, -EIO). Locks: none may be held except where said.
  */
 #ifndef MCFS_DURABLE_H

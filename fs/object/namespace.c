@@ -26,10 +26,19 @@
 /* A name that comes and goes faster than it can be opened is answered as it is after so many. */
 #define MAX_TRIES 64
 
+unsigned int ns_stripe_of(uint64_t dir_ino, const char *name)
+{
+	return XXH3_64bits_withSeed(name, strlen(name), dir_ino) % NAME_STRIPES;
+}
+
+pthread_mutex_t *ns_stripe(struct fs *fs, uint64_t dir_ino, const char *name)
+{
+	return &fs->name_stripes[ns_stripe_of(dir_ino, name)];
+}
+
 pthread_mutex_t *ns_lock_name(struct fs *fs, uint64_t dir_ino, const char *name)
 {
-	uint64_t hash = XXH3_64bits_withSeed(name, strlen(name), dir_ino);
-	pthread_mutex_t *m = &fs->name_stripes[hash % NAME_STRIPES];
+	pthread_mutex_t *m = ns_stripe(fs, dir_ino, name);
 
 	pthread_mutex_lock(m);
 	return m;
@@ -76,6 +85,21 @@ struct caller_id ns_caller(struct fs *fs, pid_t tid, uid_t uid, uint64_t dir_ino
 	if (is_busy)
 		return ns_caller_always(tid, uid);
 	return (struct caller_id){ .tid = tid, .tgid = tid, .uid = uid };
+}
+
+int ns_exists(struct fs *fs, uint64_t dir_ino, const char *name)
+{
+	struct entry e;
+	int rc = catalog_lookup(fs->catalog, dir_ino, name, &e);
+
+	if (rc)
+		return rc;
+	if (e.object_id) {
+		guard_lock(&fs->lock);
+		rc = object_find_locked(fs, e.object_id) ? 0 : -ENOENT;
+	}
+	entry_fini(&e);
+	return rc;
 }
 
 /* ---- lookup ---- */
@@ -190,6 +214,8 @@ static int lookup_published(struct fs *fs, struct inode *dir, const char *name,
 		pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
 		rc = lookup_entry(fs, dir, name, inode_out, &expired_id);
 		pthread_mutex_unlock(stripe);
+		if (rc == -ESTALE)
+			rc = -ENOENT; /* its bytes are on a disk that is not there */
 	}
 	if (expired_id) {
 		counter_inc(expired);
@@ -255,12 +281,11 @@ static int put_new_entry(struct fs *fs, struct inode *dir, const char *name, str
 static int put_empty_object(struct fs *fs, struct inode *dir, const char *name, struct entry *e)
 {
 	struct object_record r = { .object_id = version_next(fs->clock) };
-	bool replaced;
 	int rc = r.object_id ? 0 : -EIO;
 
 	struct commit c = { .dir_ino = dir->key, .name = name, .entry = e, .record = &r,
 			    .must_be_new = true };
-	return rc ? rc : publish_commit(fs, &c, NULL, &replaced);
+	return rc ? rc : publish_commit(fs, &c);
 }
 
 static int make_checked(struct fs *fs, struct inode *dir, const char *name, const struct ns_new *n,
@@ -390,7 +415,7 @@ static int kill_empty_dir(struct fs *fs, uint64_t ino)
 {
 	pthread_mutex_lock(&fs->lock);
 	struct inode *i = inode_find(fs, ino);
-	bool has_drafts = i && i->n_drafts;
+	bool has_drafts = i && (i->n_drafts || i->n_publishing);
 	if (i && !has_drafts)
 		i->is_dead = true;
 	pthread_mutex_unlock(&fs->lock);

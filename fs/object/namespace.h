@@ -22,6 +22,10 @@ struct object_record;
 #define ROOT_PARENT 0
 #define ROOT_NAME "root"
 
+/* The stripe of a name. */
+pthread_mutex_t *ns_stripe(struct fs *fs, uint64_t dir_ino, const char *name);
+/* Which of fs->name_stripes guards a name. Several are locked in the order of their numbers. */
+unsigned int ns_stripe_of(uint64_t dir_ino, const char *name);
 /* Locks the stripe of a name; unlock with pthread_mutex_unlock. */
 pthread_mutex_t *ns_lock_name(struct fs *fs, uint64_t dir_ino, const char *name);
 
@@ -43,6 +47,12 @@ struct caller_id ns_caller_always(pid_t tid, uid_t uid);
  */
 int ns_lookup(struct fs *fs, struct inode *dir, const char *name, const struct caller_id *who,
 	      struct inode **inode_out, bool *has_draft_out);
+
+/*
+ * 0: something that can be opened has the name; -ENOENT: nothing has, or a file whose bytes are on a disk
+ * that is not there, which a new one may replace. Under the name's stripe.
+ */
+int ns_exists(struct fs *fs, uint64_t dir_ino, const char *name);
 
 struct ns_new {
 	mode_t mode; /* with the file type */

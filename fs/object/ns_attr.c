@@ -8,6 +8,7 @@
 #include "fs.h"
 #include "inode_table.h"
 #include "object/namespace.h"
+#include "object/object.h"
 
 /* What of the inode must be written, and which version or file it must still be. */
 static uint64_t copy_attr(struct fs *fs, struct inode *i, uint64_t *dir_out, char *name,
@@ -45,12 +46,22 @@ static void put_policy_copy(struct fs *fs, struct catalog_batch *b, const struct
 
 	if (catalog_object_get(fs->catalog, e->object_id, &r))
 		return;
-	if (r.class != e->policy.class || r.pin != e->policy.pin) {
+	if (r.class != e->policy.class || r.pin != e->policy.pin || r.ttl_s != e->policy.ttl_s) {
 		r.class = e->policy.class;
 		r.pin = e->policy.pin;
+		r.ttl_s = e->policy.ttl_s;
 		catalog_batch_put_object(b, &r);
 	}
 	object_record_fini(&r);
+}
+
+static void note_owner(struct fs *fs, const struct entry *e)
+{
+	guard_lock(&fs->lock);
+	struct object *o = e->object_id ? object_find_locked(fs, e->object_id) : NULL;
+
+	if (o)
+		object_set_owner_locked(o, e);
 }
 
 static int store_root(struct fs *fs, struct inode *root)
@@ -84,6 +95,8 @@ static int store_entry(struct fs *fs, uint64_t dir_ino, const char *name, uint64
 		rc = catalog_batch_commit(b, false);
 		if (rc)
 			counter_inc(catalog_errors);
+		else
+			note_owner(fs, e);
 	}
 	entry_fini(&old);
 	return rc;

@@ -82,7 +82,7 @@ static int create_new(struct fs *fs, struct inode *dir, const char *name, const 
 	if (!id)
 		return -EIO;
 	pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
-	int rc = catalog_exists(fs->catalog, dir->key, name);
+	int rc = ns_exists(fs, dir->key, name);
 	rc = rc == -ENOENT ? 0 : rc ? rc : -EEXIST;
 	pthread_mutex_lock(&fs->lock);
 	if (!rc && dir->is_dead)

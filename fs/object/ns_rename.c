@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <xxhash.h>
 
 #include "base/cleanup.h"
 #include "base/counters.h"
@@ -41,8 +40,7 @@ struct renaming {
 
 static void lock_two(struct fs *fs, const struct renaming *r, pthread_mutex_t *m[2])
 {
-	uint64_t a = XXH3_64bits_withSeed(r->name, strlen(r->name), r->dir->key) % NAME_STRIPES;
-	uint64_t b = XXH3_64bits_withSeed(r->name2, strlen(r->name2), r->dir2->key) % NAME_STRIPES;
+	unsigned int a = ns_stripe_of(r->dir->key, r->name), b = ns_stripe_of(r->dir2->key, r->name2);
 
 	m[0] = &fs->name_stripes[a < b ? a : b];
 	m[1] = a == b ? NULL : &fs->name_stripes[a < b ? b : a];
@@ -134,6 +132,22 @@ static int check(struct fs *fs, struct renaming *r, unsigned int flags)
 	return from_is_dir && r->to.mode ? -ENOTDIR : 0;
 }
 
+static bool has_ssd_copy(struct fs *fs, uint64_t object_id)
+{
+	guard_lock(&fs->lock);
+	const struct object *o = object_id ? object_find_locked(fs, object_id) : NULL;
+	return o && o->ssd_frame;
+}
+
+/*
+ * A durable file takes the place of a durable file. The frame of the old one goes soon: if the log were
+ * behind it when the power fails, the name would have neither.
+ */
+static bool must_sync(struct fs *fs, const struct renaming *r)
+{
+	return r->moves_entry && has_ssd_copy(fs, r->to.object_id) && has_ssd_copy(fs, r->from.object_id);
+}
+
 static int commit_catalog(struct fs *fs, struct renaming *r)
 {
 	struct object_record rec;
@@ -158,7 +172,7 @@ static int commit_catalog(struct fs *fs, struct renaming *r)
 	} else if (r->from.object_id) {
 		catalog_batch_del_object(b, r->from.object_id);
 	}
-	int rc = catalog_batch_commit(b, false);
+	int rc = catalog_batch_commit(b, must_sync(fs, r));
 	if (rc)
 		counter_inc(catalog_errors);
 	return rc;
@@ -217,6 +231,10 @@ static void commit_memory(struct fs *fs, struct renaming *r)
 			inode_set_name_locked(i, r->dir2->key, r->name2);
 			i->e.ctime_ns = r->from.ctime_ns;
 		}
+		struct object *o = r->from.object_id ? object_find_locked(fs, r->from.object_id) : NULL;
+		if (o && o->state == OBJECT_LIVE)
+			name_index_put_locked(fs, o, name_key_of(fs, r->dir2->key, r->name2,
+								 strlen(r->name2)));
 		to_free[0] = retire(fs, &r->to, true);
 	} else if (r->from.mode) {
 		to_free[1] = retire(fs, &r->from, true);

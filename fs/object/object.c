@@ -3,12 +3,18 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "fs.h"
 #include "inode_table.h"
+#include "object/copies.h"
+#include "object/residency.h"
+#include "object/verify.h"
 
 /* Passthrough ids kept open for the next open: it then costs no open of the frame. */
 #define MAX_IDLE_BACKINGS 1024
+/* Of object_visit_some_locked: fs->lock is held for some tens of microseconds. */
+#define VISIT_BUCKETS 512
 
 struct object_table {
 	struct object **buckets;
@@ -86,26 +92,6 @@ struct object *object_find_locked(struct fs *fs, uint64_t id)
 	return o;
 }
 
-/* A pinned object stays in DRAM; so does the last copy of a keep object. */
-static bool is_held(const struct object *o)
-{
-	return o->pin || o->class == MCFS_CLASS_PINNED ||
-	       (o->class == MCFS_CLASS_KEEP && !o->ssd_frame && o->size);
-}
-
-/* The policy orders what eviction may really take: nothing held, nothing that is on the ssd alone. */
-static void policy_reorder(struct fs *fs, struct object *o, uint64_t caller)
-{
-	bool is_in = o->node.next != NULL;
-	bool belongs = o->state == OBJECT_LIVE && !o->is_evicting && !is_held(o) &&
-		       !(o->ssd_frame && !o->dram_frame);
-
-	if (belongs && !is_in)
-		fs->policy->ops->insert(fs->policy, &o->node, caller, now_mono_ns());
-	else if (!belongs && is_in)
-		fs->policy->ops->remove(fs->policy, &o->node);
-}
-
 struct object *object_add_locked(struct fs *fs, const struct object_record *r, uint64_t caller)
 {
 	struct object_table *t = fs->objects;
@@ -121,11 +107,14 @@ struct object *object_add_locked(struct fs *fs, const struct object_record *r, u
 	o->class = r->class;
 	o->pin = r->pin;
 	o->in_table = true;
+	o->used_s = residency_now_s(fs);
+	if (r->name_len)
+		name_index_put_locked(fs, o, name_key_of(fs, r->parent, r->name, r->name_len));
 	size_t b = bucket_of(t, o->id);
 	o->hash_next = t->buckets[b];
 	t->buckets[b] = o;
 	t->n++;
-	policy_reorder(fs, o, caller);
+	residency_place_locked(fs, o, caller);
 	return o;
 }
 
@@ -139,6 +128,7 @@ void object_attach_inode_locked(struct fs *fs, struct inode *i)
 	}
 	i->object = o;
 	o->inode = i;
+	object_set_owner_locked(o, &i->e);
 	object_set_ttl_locked(fs, o, i->e.policy.ttl_s); /* an adopted object's record does not have it */
 	if (o->state == OBJECT_REPLACED) {
 		i->state = INODE_REPLACED;
@@ -155,8 +145,7 @@ void object_detach_inode_locked(struct fs *fs, struct inode *i)
 
 void object_touch_locked(struct fs *fs, struct object *o, uint64_t caller)
 {
-	if (o->node.next)
-		fs->policy->ops->touch(fs->policy, &o->node, caller, now_mono_ns());
+	residency_touch_locked(fs, o, caller);
 }
 
 void object_set_policy_locked(struct fs *fs, struct object *o, const struct policy_attr *p)
@@ -164,13 +153,20 @@ void object_set_policy_locked(struct fs *fs, struct object *o, const struct poli
 	o->class = p->class;
 	o->pin = p->pin;
 	object_set_ttl_locked(fs, o, p->ttl_s);
-	policy_reorder(fs, o, 0);
+	residency_place_locked(fs, o, 0);
 }
 
 void object_set_ttl_locked(struct fs *fs, struct object *o, uint32_t ttl_s)
 {
 	fs->objects->n_ttl += (ttl_s != 0) - (o->ttl_s != 0);
 	o->ttl_s = ttl_s;
+}
+
+void object_set_owner_locked(struct object *o, const struct entry *e)
+{
+	o->mode = (uint16_t)e->mode;
+	o->uid = e->uid;
+	o->gid = e->gid;
 }
 
 bool object_any_ttl_locked(struct fs *fs)
@@ -183,7 +179,13 @@ void object_set_frames_locked(struct fs *fs, struct object *o, uint64_t dram_fra
 {
 	o->dram_frame = dram_frame;
 	o->ssd_frame = ssd_frame;
-	policy_reorder(fs, o, 0);
+	residency_place_locked(fs, o, 0);
+}
+
+void object_trust_copy_locked(struct object *o)
+{
+	o->is_ssd_checked = true;
+	o->is_ssd_synced = true;
 }
 
 void object_open_locked(struct object *o)
@@ -221,10 +223,13 @@ int32_t object_backed_locked(struct fs *fs, struct object *o, int32_t id)
 {
 	if (!o->backing_id && !id)
 		return 0;
-	if (!o->backing_id)
+	if (!o->backing_id) {
 		o->backing_id = id;
-	else if (!o->n_backed)
+		/* Kept for later opens only if of dram: an ssd frame is looked at before each first one. */
+		o->is_backing_old = !o->dram_frame;
+	} else if (!o->n_backed) {
 		idle_remove(fs->objects, o);
+	}
 	o->n_backed++;
 	return o->backing_id;
 }
@@ -235,6 +240,12 @@ int32_t object_unbacked_locked(struct fs *fs, struct object *o)
 
 	if (--o->n_backed)
 		return 0;
+	if (o->is_backing_old) {
+		int32_t id = o->backing_id;
+		o->backing_id = 0;
+		o->is_backing_old = false;
+		return id;
+	}
 	o->idle_prev = t->idle_tail;
 	*(t->idle_tail ? &t->idle_tail->idle_next : &t->idle_head) = o;
 	t->idle_tail = o;
@@ -254,6 +265,12 @@ int32_t object_take_backing_locked(struct fs *fs, struct object *o)
 	return id;
 }
 
+int32_t object_renew_backing_locked(struct fs *fs, struct object *o)
+{
+	o->is_backing_old = o->n_backed != 0;
+	return object_take_backing_locked(fs, o);
+}
+
 bool object_close_locked(struct fs *fs, struct object *o)
 {
 	o->n_open--;
@@ -264,13 +281,13 @@ void object_begin_evict_locked(struct fs *fs, struct object *o)
 {
 	o->is_evicting = true;
 	o->n_open++;
-	policy_reorder(fs, o, 0);
+	residency_place_locked(fs, o, 0);
 }
 
 bool object_end_evict_locked(struct fs *fs, struct object *o)
 {
 	o->is_evicting = false;
-	policy_reorder(fs, o, 0);
+	residency_place_locked(fs, o, 0);
 	return object_close_locked(fs, o);
 }
 
@@ -283,7 +300,8 @@ bool object_retire_locked(struct fs *fs, struct object *o, bool grace)
 	if (o->state == OBJECT_REPLACED)
 		grace_remove(t, o);
 	o->state = grace && o->inode && was_live ? OBJECT_REPLACED : OBJECT_DROPPED;
-	policy_reorder(fs, o, 0);
+	residency_place_locked(fs, o, 0);
+	name_index_remove_locked(fs, o);
 	if (o->state == OBJECT_REPLACED) {
 		o->replaced_ns = now_mono_ns();
 		o->inode->state = INODE_REPLACED;
@@ -323,6 +341,18 @@ void object_visit_locked(struct fs *fs, object_visit_fn fn, void *arg)
 			fn(arg, o);
 }
 
+bool object_visit_some_locked(struct fs *fs, size_t *at, object_visit_fn fn, void *arg)
+{
+	struct object_table *t = fs->objects;
+	size_t end = *at + VISIT_BUCKETS;
+
+	/* A table that grew meanwhile has moved objects to later buckets only. */
+	for (; *at < t->n_buckets && *at < end; ++*at)
+		for (struct object *o = t->buckets[*at]; o; o = o->hash_next)
+			fn(arg, o);
+	return *at < t->n_buckets;
+}
+
 void object_free_unlocked(struct fs *fs, struct object *o)
 {
 	pthread_mutex_lock(&fs->lock);
@@ -333,26 +363,54 @@ void object_free_unlocked(struct fs *fs, struct object *o)
 	if (o->dram_frame)
 		tier_call(fs->dram, drop, o->dram_frame, o->size, o->charged_bytes);
 	if (o->ssd_frame)
-		tier_call(fs->ssd, drop, o->ssd_frame, o->size, (o->size + 4095) & ~4095ull);
+		tier_call(fs->ssd, drop, o->ssd_frame, o->size, ssd_charge(o->size));
 	free(o);
 	pthread_mutex_lock(&fs->lock);
 	pthread_cond_broadcast(&fs->changed);
 	pthread_mutex_unlock(&fs->lock);
 }
 
-int object_open_frame(struct fs *fs, const struct object *o, const char **tier_out)
+int object_open_frame(struct fs *fs, struct object *o, const char **tier_out)
 {
 	int fd = -ENOENT;
 
 	if (o->dram_frame) {
-		fd = tier_call(fs->dram, open, o->dram_frame);
+		fd = verify_open(fs, o, fs->dram, NULL);
 		*tier_out = "dram";
 	}
 	if (fd < 0 && o->ssd_frame) {
-		fd = tier_call(fs->ssd, open, o->ssd_frame);
+		fd = verify_open(fs, o, fs->ssd, NULL);
 		*tier_out = "ssd";
 	}
 	return fd;
+}
+
+int object_borrow_frame(struct fs *fs, struct object *o, const struct space_wait *w,
+			struct borrowed_frame *out)
+{
+	uint64_t frame = o->dram_frame;
+
+	*out = (struct borrowed_frame){ .tier = fs->dram, .id = frame, .fd = -ENOENT };
+	if (frame) {
+		out->fd = tier_call(fs->dram, borrow, frame);
+		if (out->fd == -ENOENT)
+			verify_report_bad(fs, o, fs->dram, frame, ENOENT);
+	}
+	if (out->fd < 0 && o->ssd_frame) {
+		int rc = verify_before_open(fs, o, w);
+		*out = (struct borrowed_frame){ .tier = fs->ssd, .id = o->ssd_frame, .fd = rc };
+		if (!rc)
+			out->fd = verify_open(fs, o, fs->ssd, w);
+	}
+	return out->fd < 0 ? out->fd : 0;
+}
+
+void object_give_back_frame(struct fs *fs, const struct borrowed_frame *f)
+{
+	if (f->tier == fs->dram)
+		tier_call(f->tier, give_back, f->id, f->fd);
+	else
+		close(f->fd);
 }
 
 void object_close(struct fs *fs, struct object *o)

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "fs.h"
 #include "inode_table.h"
+#include "object/copies.h"
 #include "object/draft.h"
 #include "object/durable.h"
 #include "object/namespace.h"
@@ -29,15 +30,17 @@ void published_fini(struct fs *fs, struct published *p)
 }
 
 /* Memory follows the catalog; returns the object to free, if any. */
-static struct object *commit_memory(struct fs *fs, const struct commit *c, uint64_t old_id,
-				    struct object **object_out)
+static struct object *commit_memory(struct fs *fs, struct commit *c)
 {
 	struct object *o = object_add_locked(fs, c->record, c->caller);
-	struct object *old = old_id ? object_find_locked(fs, old_id) : NULL;
+	struct object *old = c->old_id ? object_find_locked(fs, c->old_id) : NULL;
 	struct inode *dir = inode_find(fs, c->dir_ino);
 	bool must_free = false;
 
 	object_set_ttl_locked(fs, o, c->entry->policy.ttl_s);
+	if (o->ssd_frame)
+		object_trust_copy_locked(o); /* made and synced for this publish */
+	object_set_owner_locked(o, c->entry);
 	if (c->draft) {
 		object_open_locked(o);
 		c->draft->published_id = o->id;
@@ -47,29 +50,33 @@ static struct object *commit_memory(struct fs *fs, const struct commit *c, uint6
 	inode_dir_changed_locked(fs, c->dir_ino);
 	if (dir && o->size)
 		dir->last_size_bytes = o->size;
-	pthread_cond_broadcast(&fs->changed);
-	if (object_out)
-		*object_out = o;
+	c->object = o;
 	return must_free ? old : NULL;
 }
 
-int publish_commit(struct fs *fs, struct commit *c, struct object **object_out, bool *replaced_out)
+int publish_look(struct fs *fs, struct commit *c, struct entry *old)
 {
-	struct entry old = { 0 };
-	int rc = catalog_lookup(fs->catalog, c->dir_ino, c->name, &old);
+	int rc = catalog_lookup(fs->catalog, c->dir_ino, c->name, old);
 
-	if (rc && rc != -ENOENT)
+	if (rc == -ENOENT)
+		*old = (struct entry){ 0 };
+	else if (rc)
 		return rc;
-	bool is_replacing = rc == 0;
-	bool old_is_dir = is_replacing && S_ISDIR(old.mode);
-	uint64_t old_id = is_replacing ? old.object_id : 0;
-	entry_fini(&old);
-	if (old_is_dir)
-		return -EISDIR;
-	if (is_replacing && c->must_be_new)
-		return -EEXIST;
+	c->has_replaced = rc == 0;
+	c->old_id = old->object_id;
+	if (S_ISDIR(old->mode))
+		rc = -EISDIR;
+	else
+		rc = c->has_replaced && c->must_be_new ? -EEXIST : 0;
+	if (rc)
+		entry_fini(old);
+	return rc;
+}
+
+int publish_prepare(struct fs *fs, struct commit *c, struct catalog_batch *b)
+{
 	uint64_t made_as = c->record->object_id;
-	if (old_id > made_as) {
+	if (c->old_id > made_as) {
 		/* The other one was numbered later and published first: what comes last is newest. */
 		c->record->object_id = version_next(fs->clock);
 		if (!c->record->object_id)
@@ -83,34 +90,64 @@ int publish_commit(struct fs *fs, struct commit *c, struct object **object_out, 
 	c->record->ino = c->entry->ino;
 	c->record->class = c->entry->policy.class;
 	c->record->pin = c->entry->policy.pin;
+	c->record->ttl_s = c->entry->policy.ttl_s;
 	c->record->name_len = (uint8_t)strlen(c->name);
 	memcpy(c->record->name, c->name, c->record->name_len + 1u);
 
-	struct catalog_batch *b = catalog_batch_create(fs->catalog);
 	catalog_batch_put_entry(b, c->dir_ino, c->name, c->entry);
 	catalog_batch_put_object(b, c->record);
-	if (old_id)
-		catalog_batch_del_object(b, old_id);
+	if (c->old_id)
+		catalog_batch_del_object(b, c->old_id);
 	if (c->drop_promise_id)
 		catalog_batch_del_object(b, c->drop_promise_id);
 	if (made_as != c->record->object_id)
 		catalog_batch_del_object(b, made_as); /* a kept promise has a record by its first number */
-	rc = catalog_batch_commit(b, c->must_sync);
+	return 0;
+}
+
+int publish_finish(struct fs *fs, struct commit *const *commits, size_t n, struct catalog_batch *b)
+{
+	struct object *to_free[PUBLISH_MAX];
+	bool must_sync = false;
+
+	for (size_t k = 0; k < n; k++)
+		must_sync |= commits[k]->must_sync;
+	int rc = catalog_batch_commit(b, must_sync);
 	if (rc) {
 		counter_inc(catalog_errors);
 		return rc;
 	}
 	pthread_mutex_lock(&fs->lock);
-	struct object *to_free = commit_memory(fs, c, old_id, object_out);
+	for (size_t k = 0; k < n; k++)
+		to_free[k] = commit_memory(fs, commits[k]);
+	pthread_cond_broadcast(&fs->changed);
 	pthread_mutex_unlock(&fs->lock);
-	if (to_free)
-		object_free_unlocked(fs, to_free);
-	counter_inc(publishes);
-	counter_add(publish_bytes, c->record->size);
-	if (is_replacing)
-		counter_inc(publish_replaces);
-	*replaced_out = is_replacing;
+	for (size_t k = 0; k < n; k++) {
+		if (to_free[k])
+			object_free_unlocked(fs, to_free[k]);
+		counter_inc(publishes);
+		counter_add(publish_bytes, commits[k]->record->size);
+		if (commits[k]->has_replaced)
+			counter_inc(publish_replaces);
+	}
 	return 0;
+}
+
+int publish_commit(struct fs *fs, struct commit *c)
+{
+	struct entry old;
+	int rc = publish_look(fs, c, &old);
+
+	if (rc)
+		return rc;
+	entry_fini(&old);
+	struct catalog_batch *b = catalog_batch_create(fs->catalog);
+	rc = publish_prepare(fs, c, b);
+	if (rc) {
+		catalog_batch_destroy(b);
+		return rc;
+	}
+	return publish_finish(fs, &c, 1, b);
 }
 
 struct read_arg {
@@ -186,7 +223,7 @@ static int seal_and_commit(struct fs *fs, struct draft *d, uint64_t caller, stru
 		rc = tier_call(fs->dram, seal, &d->frame, &r->charged_bytes);
 	if (rc) {
 		if (r->ssd_frame)
-			tier_call(fs->ssd, drop, r->ssd_frame, r->size, (r->size + 4095) & ~4095ull);
+			tier_call(fs->ssd, drop, r->ssd_frame, r->size, ssd_charge(r->size));
 		return rc;
 	}
 	pthread_mutex_t *stripe = lock_current_name(fs, d, out, &e);
@@ -194,13 +231,17 @@ static int seal_and_commit(struct fs *fs, struct draft *d, uint64_t caller, stru
 		struct commit c = { .dir_ino = out->dir->key, .name = out->name, .entry = &e,
 				    .record = r, .caller = caller, .must_sync = must_sync,
 				    .drop_promise_id = d->promise_id, .draft = d };
-		rc = publish_commit(fs, &c, &o, &out->has_replaced);
+		rc = publish_commit(fs, &c);
 		pthread_mutex_unlock(stripe);
+		o = rc ? NULL : c.object;
+		out->has_replaced = c.has_replaced && !rc;
 	}
 	if (!o) {
 		/* Unlinked or failed: an object without a name keeps the bytes for the open handles. */
 		pthread_mutex_lock(&fs->lock);
 		o = object_add_locked(fs, r, 0);
+		if (o->ssd_frame)
+			object_trust_copy_locked(o);
 		object_open_locked(o);
 		object_retire_locked(fs, o, false);
 		pthread_mutex_unlock(&fs->lock);
@@ -246,7 +287,7 @@ static int publish_owned(struct fs *fs, struct draft *d, uint64_t caller, struct
 	if (!rc && d->promise_id && out->dir) { /* else unlink forgets it */
 		if (d->promise_frame)
 			tier_call(fs->ssd, drop, d->promise_frame, d->promise_size,
-				  (d->promise_size + 4095) & ~4095ull);
+				  ssd_charge(d->promise_size));
 		d->promise_id = d->promise_frame = 0;
 	}
 	return rc;

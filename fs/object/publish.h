@@ -15,6 +15,7 @@
 
 #include "mcfs/catalog.h"
 
+struct catalog_batch;
 struct fs;
 struct draft;
 struct inode;
@@ -47,9 +48,24 @@ struct commit {
 	bool must_sync;
 	struct draft *draft;          /* it published; the new object gets one n_open for it; or NULL */
 	bool must_be_new;             /* -EEXIST when the name exists */
+
+	/* out */
+	uint64_t old_id;              /* the version it replaced, 0: none */
+	bool has_replaced;            /* an older one went */
+	struct object *object;        /* valid while a draft holds it */
 };
-/* Under the name's stripe. *object_out is valid while a draft holds it; *replaced_out: an older one went. */
-int publish_commit(struct fs *fs, struct commit *c, struct object **object_out, bool *replaced_out);
+/* Under the name's stripe. */
+int publish_commit(struct fs *fs, struct commit *c);
+/*
+ * The same for several names at once, under all their stripes: look finds what a name shows now (*old, the
+ * caller's to release; mode 0: nothing) or says why it cannot be replaced (-EISDIR, -EEXIST, -EIO);
+ * prepare puts one into the batch, or says why not and leaves the batch as it was (-EIO); finish commits
+ * what was prepared, at most PUBLISH_MAX of different names, all or none, and destroys the batch.
+ */
+#define PUBLISH_MAX 1024
+int publish_look(struct fs *fs, struct commit *c, struct entry *old);
+int publish_prepare(struct fs *fs, struct commit *c, struct catalog_batch *b);
+int publish_finish(struct fs *fs, struct commit *const *commits, size_t n, struct catalog_batch *b);
 
 /* truncate(2) by path: the object's first size bytes (or zeros behind them) become a new version. */
 int publish_resized(struct fs *fs, struct inode *i, uint64_t size, uint64_t caller,

@@ -2,10 +2,13 @@
 /*
  * space: makes room in the dram tier and in the object table.
  *
- * Order of what goes: replaced versions in their grace time, then objects in the policy's order
- * (never pinned, open, or keep without a durable copy), then the free list of frames. Eviction runs in
- * the thread that needs the room and frees a little more than asked (the low watermark), so that the
- * next writers find recycled frames. When nothing may go, the writer waits until its deadline.
+ * Order of what goes: replaced versions in their grace time, then objects in the order of
+ * object/residency.h (never pinned, open, or keep without a durable copy), then the free list of frames.
+ * An object with a copy on the ssd loses its dram frame; one without loses its name, but where eviction
+ * spills (ssd= given, writeback=evict or always) it is copied first, by the workers of
+ * object/writeback.h, ahead of need. Frames go in the thread that needs the room, and a little more than
+ * asked, so that the next writers find recycled ones.
+ * When nothing may go, or the workers are behind, the writer waits until its deadline.
  *
  * Locks: none may be held. Thread safety: all functions.
  */
@@ -22,7 +25,7 @@ struct object;
 
 /* Who waits, and for how long. */
 struct space_wait {
-	int64_t deadline_ns;             /* CLOCK_MONOTONIC; 0: do not wait */
+	int64_t deadline_ns;             /* CLOCK_MONOTONIC; 0: do not wait for clients */
 	bool (*is_interrupted)(void *arg); /* NULL: cannot be */
 	void *arg;
 };
@@ -35,9 +38,14 @@ int space_make(struct fs *fs, uint64_t bytes, struct space_wait *w);
 /* A frame to write, with room for size_hint_bytes made beforehand by eviction (recycled if possible). */
 int space_take_frame(struct fs *fs, uint64_t size_hint_bytes, struct frame *out,
 		     struct space_wait *w);
+/*
+ * A frame charged for bytes, for a copy that is worth no loss: only frames of objects that have a copy on
+ * the ssd go for it. -ENOSPC at once.
+ */
+int space_take_spare_frame(struct fs *fs, uint64_t bytes, struct frame *out);
 /* Keeps the object table below max_objects before one is added. -ENOSPC: nothing may go. */
 int space_make_object(struct fs *fs);
-/* Evicts what is above the budget: after a start with a smaller one. */
+/* Evicts what is above the budget, as far as it may go now: after a start with a smaller one. */
 void space_fit_budget(struct fs *fs);
 /* Ends grace times that are over. */
 void space_expire_replaced(struct fs *fs);

@@ -51,10 +51,10 @@ void fs_box_init(struct fs_box *b)
 	snprintf(b->ssd, sizeof(b->ssd), "%s/ssd", b->top);
 	b->opt = (struct options){
 		.state_dir = b->top,
-		.ssd_dir = b->ssd,
+		.ssds = { { .dir = b->ssd, .bytes = 64ull << 20 } },
+		.n_ssds = 1,
 		.node = (char *)(uintptr_t) "test",
 		.dram_bytes = 64ull << 20,
-		.ssd_bytes = 64ull << 20,
 		.max_objects = 4096,
 		.plain_dram = true,
 	};
@@ -340,14 +340,14 @@ int fs_box_write(struct fs_box *b, struct handle *h, const void *buf, size_t len
 	return draft_write(&b->fs, h->draft, buf, len, off, &w);
 }
 
-int fs_box_flush(struct fs_box *b, struct handle *h, bool *published_out)
+int fs_box_flush(struct fs_box *b, struct handle *h, struct published *out)
 {
 	struct draft *d = h->draft;
 	struct published p = { 0 };
 	struct space_wait w = { 0 };
 
-	if (published_out)
-		*published_out = false;
+	if (out)
+		*out = (struct published){ 0 };
 	if (d->is_poisoned)
 		return -EIO;
 	pthread_mutex_lock(&b->fs.lock);
@@ -358,9 +358,10 @@ int fs_box_flush(struct fs_box *b, struct handle *h, bool *published_out)
 	if (!publishes)
 		return 0;
 	int rc = publish_draft(&b->fs, d, (uint64_t)h->opener_tgid, &w, &p);
-	if (published_out)
-		*published_out = !rc && p.dir;
-	published_fini(&b->fs, &p);
+	if (out)
+		*out = p;
+	else
+		published_fini(&b->fs, &p);
 	return rc;
 }
 

@@ -93,8 +93,8 @@ int fs_box_create(struct fs_box *b, struct inode *dir, const char *name, int fla
 int fs_box_reopen(struct fs_box *b, struct inode *dir, const char *name, int flags,
 		  struct caller_id who, struct handle **out);
 int fs_box_write(struct fs_box *b, struct handle *h, const void *buf, size_t len, uint64_t off);
-/* FLUSH by the opener. *published_out (may be NULL): this very call published. */
-int fs_box_flush(struct fs_box *b, struct handle *h, bool *published_out);
+/* FLUSH by the opener. *out (may be NULL) says where this very call published; out->dir NULL: nowhere. */
+int fs_box_flush(struct fs_box *b, struct handle *h, struct published *out);
 /* FLUSH of an opener killed by a signal. */
 int fs_box_kill(struct fs_box *b, struct handle *h);
 void fs_box_release(struct fs_box *b, struct handle *h);

@@ -6,6 +6,9 @@
  *
  * usage: torture_object [SECONDS] [SEED] [THREADS]     (5 1 4)
  *
+ * SEED modulo 4 also says how dram and ssd work together: 1 writeback=evict, 2 second, 3 always, 0 no
+ * spilling.
+ *
  * Content: a header (magic, version, length, seed of the body, checksum of these) and a body of
  * 64-bit words, each a hash of (body seed, position). A version is never used twice. A change by
  * copy-on-write writes a new header over an old body, so that copies of the base are checked too.
@@ -326,9 +329,10 @@ static uint64_t pick_length(struct worker *w)
 static void close_put(struct worker *w, int name, struct handle *h, uint64_t version,
 		      bool has_promised)
 {
-	bool published = false;
+	struct published p;
 	size_t at = begin_change(name, PUT, version);
-	int rc = fs_box_flush(&box, h, &published);
+	int rc = fs_box_flush(&box, h, &p);
+	bool published = p.dir;
 
 	expect(name, rc, "close", -ENOSPC, -EIO);
 	if (rc)
@@ -339,6 +343,7 @@ static void close_put(struct worker *w, int name, struct handle *h, uint64_t ver
 		cancel_change(name, at);
 	if (!published && !rc)
 		fail(name, "close published nothing");
+	published_fini(&box.fs, &p);
 	fs_box_release(&box, h);
 }
 
@@ -394,7 +399,8 @@ static void do_put(struct worker *w, int name, int flags)
 /*
  * A new header over the old body; drafts are shared with whoever does the same. Whose header is in
  * the published version is not known, so the change itself has no end, and one without a version,
- * from before the close to after it, says that the name was replaced.
+ * from before the close to after it, says that the name was replaced - unless a rename took the draft
+ * along, and it was another name's.
  */
 static void do_cow(struct worker *w, int name)
 {
@@ -402,7 +408,7 @@ static void do_cow(struct worker *w, int name)
 	uint64_t version = new_version();
 	struct handle *h;
 	struct header head;
-	bool published = false;
+	struct published p;
 	size_t n;
 
 	if (!version)
@@ -427,12 +433,13 @@ static void do_cow(struct worker *w, int name)
 		fs_box_kill(&box, h);
 	} else {
 		size_t at = begin_change(name, COPIED, 0);
-		rc = fs_box_flush(&box, h, &published);
+		rc = fs_box_flush(&box, h, &p);
 		expect(name, rc, "close", -ENOSPC, -EIO);
-		if (published)
+		if (p.dir == models[name].dir && !strcmp(p.name, models[name].name))
 			end_change(name, at);
 		else
 			cancel_change(name, at);
+		published_fini(&box.fs, &p);
 	}
 	fs_box_release(&box, h);
 	w->counts.n_cows++;
@@ -670,7 +677,9 @@ static void set_up(void)
 
 	fs_box_init(&box);
 	box.opt.dram_bytes = 8ull << 20;
-	box.opt.ssd_bytes = 3ull << 20;
+	box.opt.ssds[0].bytes = 3ull << 20;
+	box.opt.has_ssd = seed % 4 != 0;
+	box.opt.writeback = (enum writeback_mode)(seed % 4 ? (seed - 1) % 4 : 0);
 	box.opt.max_objects = 64;
 	box.opt.space_wait_ms = 200;
 	fs_box_start(&box);

@@ -13,6 +13,7 @@
 #include "fakes/fault_tier.h"
 #include "lib/fs_box.h"
 #include "object/durable.h"
+#include "object/sweep.h"
 
 #define MIB(n) ((size_t)(n) << 20)
 #define A fs_box_who(1)
@@ -200,6 +201,9 @@ Test(durable, frames_of_nobody_are_removed)
 	write_text(h, "never closed");
 	restart(RESTART);
 	cr_expect(shows("draft", NULL), "its writer died with the daemon");
+	sweep_start(&box.fs);
+	for (int k = 0; k < 500 && sweep_left(&box.fs); k++)
+		usleep(10000);
 	cr_expect_eq(n_files(box.fs.dram), 1);
 	cr_expect_eq(n_files(box.fs.ssd), 0);
 	cr_expect(shows("f", "x"));
@@ -306,8 +310,7 @@ Test(durable, a_copy_follows_its_object_over_a_rename)
 
 Test(durable, a_failing_ssd_is_told_and_costs_nothing)
 {
-	static const enum fault_op ops[] = { FAULT_take, FAULT_charge, FAULT_write, FAULT_sync,
-					     FAULT_seal };
+	static const enum fault_op ops[] = { FAULT_take, FAULT_charge, FAULT_sync, FAULT_seal };
 
 	put_file("f", "bytes");
 	fs_box_fault_ssd(&box);
@@ -339,7 +342,7 @@ Test(durable, old_copies_make_room_on_a_full_ssd)
 
 	fs_box_close(&box);
 	fs_box_init(&box);
-	box.opt.ssd_bytes = MIB(3);
+	box.opt.ssds[0].bytes = MIB(3);
 	fs_box_start(&box);
 	root = fs_box_root(&box);
 	for (int k = 0; k < 6; k++) {

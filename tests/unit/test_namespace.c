@@ -470,10 +470,9 @@ Test(ns, what_outlived_its_ttl_is_gone)
 	struct entry e = { .ino = 77, .mode = S_IFREG | 0644, .policy.ttl_s = 1 };
 	struct object_record r = { .object_id = 1000ull << 12 }; /* a millisecond after 1970 */
 	struct commit c = { .dir_ino = root->key, .name = "f", .entry = &e, .record = &r };
-	bool replaced;
 
 	pthread_mutex_t *stripe = ns_lock_name(&box.fs, root->key, "f");
-	cr_assert_eq(publish_commit(&box.fs, &c, NULL, &replaced), 0);
+	cr_assert_eq(publish_commit(&box.fs, &c), 0);
 	pthread_mutex_unlock(stripe);
 	cr_expect_eq(fs_box_n_objects(&box), 1);
 	cr_expect(shows(root, "f", NULL));

@@ -119,11 +119,11 @@ Test(publish, a_clean_draft_is_no_version)
 	put_file("f", "one");
 	uint64_t id = version_of("f");
 	struct handle *h;
-	bool published = true;
+	struct published published;
 
 	cr_assert_eq(fs_box_reopen(&box, root, "f", 0, A, &h), 0);
 	cr_assert_eq(fs_box_flush(&box, h, &published), 0);
-	cr_expect_not(published);
+	cr_expect_null(published.dir);
 	fs_box_release(&box, h);
 	cr_expect_eq(version_of("f"), id);
 }
@@ -246,14 +246,13 @@ Test(publish, the_last_to_publish_is_the_newest_version)
 	struct entry e = { .ino = 77, .mode = S_IFREG | 0644 };
 	struct object_record late = { .object_id = 1000 }; /* numbered long before it commits */
 	struct commit c = { .dir_ino = root->key, .name = "f", .entry = &e, .record = &late };
-	bool replaced = false;
 
 	put_file("f", "one");
 	uint64_t first = version_of("f");
 	pthread_mutex_t *stripe = ns_lock_name(&box.fs, root->key, "f");
-	cr_assert_eq(publish_commit(&box.fs, &c, NULL, &replaced), 0);
+	cr_assert_eq(publish_commit(&box.fs, &c), 0);
 	pthread_mutex_unlock(stripe);
-	cr_expect(replaced);
+	cr_expect(c.has_replaced);
 	cr_expect_gt(version_of("f"), first, "versions of a name only grow");
 	cr_expect_eq(ns_unlink(&box.fs, root, "f", &who), 0);
 }
