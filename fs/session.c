@@ -20,44 +20,6 @@
 #define MAX_THREADS 1024
 #define IDLE_THREADS 16
 
-const struct fuse_lowlevel_ops mooncakefs_ops = {
-	.init = op_init,
-	.lookup = op_lookup,
-	.forget = op_forget,
-	.forget_multi = op_forget_multi,
-	.getattr = op_getattr,
-	.setattr = op_setattr,
-	.statfs = op_statfs,
-	.readlink = op_readlink,
-	.mknod = op_mknod,
-	.mkdir = op_mkdir,
-	.symlink = op_symlink,
-	.link = op_link,
-	.unlink = op_unlink,
-	.rmdir = op_rmdir,
-	.rename = op_rename,
-	.open = op_open,
-	.create = op_create,
-	.release = op_release,
-	.flush = op_flush,
-	.fsync = op_fsync,
-	.fsyncdir = op_fsyncdir,
-	.read = op_read,
-	.write = op_write,
-	.fallocate = op_fallocate,
-	.copy_file_range = op_copy_file_range,
-	.ioctl = op_ioctl,
-	.opendir = op_opendir,
-	.readdir = op_readdir,
-	.readdirplus = op_readdirplus,
-	.releasedir = op_releasedir,
-	.setxattr = op_setxattr,
-	.getxattr = op_getxattr,
-	.listxattr = op_listxattr,
-	.removexattr = op_removexattr,
-	.flock = op_flock,
-};
-
 static void want(struct fuse_conn_info *conn, uint64_t flag, const char *what)
 {
 	if (!fuse_set_feature_flag(conn, flag))
@@ -185,6 +147,7 @@ void session_unmount(struct fs *fs)
 			log_warn("cannot unmount %s: %m", fs->opt->mountpoint);
 	}
 	fuse_session_unmount(fs->se);
+	fs_stop_work(fs); /* requests that wait have their end here */
 	fuse_session_destroy(fs->se);
 	fs->se = NULL;
 }

@@ -127,6 +127,10 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		reply_err(req, -EPERM);
 		return;
 	}
+	if (i->kind == INODE_BUFFER) {
+		buffer_io_setattr(req, i, attr, to_set);
+		return;
+	}
 	pthread_mutex_lock(&fs->lock);
 	bool is_stale = is_stale_locked(i);
 	struct draft *d = i->draft;

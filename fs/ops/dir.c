@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "control/control.h"
+#include "fastpath/buffer.h"
 #include "handle.h"
 #include "mcfs/catalog.h"
 #include "object/caller.h"
@@ -160,6 +161,23 @@ static void release_drafts(struct listing *l)
 
 /* ---- the operations ---- */
 
+static int list_buffers(struct listing *l, uint64_t after)
+{
+	char name[CATALOG_NAME_MAX + 1];
+
+	for (;;) {
+		pthread_mutex_lock(&l->fs->lock);
+		const struct buffer *b = buffer_next_locked(l->fs, after);
+		struct entry e = b ? b->inode->e : (struct entry){ 0 };
+		if (b)
+			strcpy(name, b->inode->name);
+		pthread_mutex_unlock(&l->fs->lock);
+		if (!b || !add(l, name, NULL, &e, e.ino))
+			return 0;
+		after = e.ino;
+	}
+}
+
 static int list_control(struct listing *l, uint64_t after)
 {
 	struct inode *i;
@@ -177,6 +195,8 @@ static int list(struct listing *l, uint64_t after)
 		return 0;
 	if (after < 2 && !add(l, "..", NULL, &l->dir->e, 2))
 		return 0;
+	if (l->dir->kind == INODE_CONTROL && l->dir->control_id == CONTROL_BUFFERS)
+		return list_buffers(l, after);
 	if (l->dir->kind == INODE_CONTROL)
 		return list_control(l, after);
 	if (after < 2)

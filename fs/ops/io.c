@@ -9,11 +9,11 @@
 
 #include "base/cleanup.h"
 #include "base/counters.h"
-#include "base/log.h"
 #include "control/control.h"
 #include "handle.h"
 #include "object/caller.h"
 #include "object/object.h"
+#include "object/verify.h"
 #include "ops/ops.h"
 
 /* Reads from here on reply straight from a mapping; below, a copy through a cache-warm buffer wins. */
@@ -72,6 +72,19 @@ static const char *map_frame(struct handle *h)
 	return h->map; /* NULL: no mapping left, the buffer does */
 }
 
+/* The handle keeps the frame it has; who opens next gets the other copy, or is told that there is none. */
+static void report_read_error(struct fs *fs, const struct object *o, int rc)
+{
+	uint64_t dram_frame = o->dram_frame, ssd_frame = o->ssd_frame;
+	struct tier *t = dram_frame ? fs->dram : fs->ssd;
+	uint64_t frame = dram_frame ? dram_frame : ssd_frame;
+
+	if (!frame)
+		return;
+	tier_call(t, report_error, frame, rc);
+	verify_report_bad(fs, o, t, frame, -rc);
+}
+
 static void read_object(fuse_req_t req, struct handle *h, size_t size, uint64_t off)
 {
 	uint64_t file_size = h->object->size;
@@ -101,9 +114,7 @@ static void read_object(fuse_req_t req, struct handle *h, size_t size, uint64_t 
 	}
 	int rc = pread_whole(h->fd, thread_buffer(), size, off);
 	if (rc) {
-		log_error("object %016llx: read of %zu bytes at %llu failed: %s",
-			  (unsigned long long)h->object->id, size, (unsigned long long)off,
-			  strerror(-rc));
+		report_read_error(req_fs(req), h->object, rc);
 		reply_err(req, -EIO);
 		return;
 	}
@@ -121,6 +132,10 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	counter_inc(reads);
 	if (h->kind == HANDLE_OBJECT) {
 		read_object(req, h, size, (uint64_t)off);
+	} else if (h->kind == HANDLE_SESSION) {
+		session_read(req, h, size, fi);
+	} else if (h->kind == HANDLE_BUFFER) {
+		buffer_io_read(req, h, size, (uint64_t)off);
 	} else if (h->kind == HANDLE_CONTROL) {
 		n = (size_t)off < h->text_len ? h->text_len - (size_t)off : 0;
 		n = n < size ? n : size;
@@ -183,6 +198,10 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size, off_
 			fuse_reply_write(req, size);
 		return;
 	}
+	if (h->kind == HANDLE_BUFFER) {
+		buffer_io_write(req, h, buf, size, (uint64_t)off);
+		return;
+	}
 	if (h->kind != HANDLE_DRAFT) {
 		reply_err(req, -EBADF);
 		return;
@@ -214,7 +233,8 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 
 	(void)ino;
 	if (h->kind != HANDLE_DRAFT || !h->is_writable) {
-		reply_err(req, -EBADF);
+		/* A buffer has all its pages. */
+		reply_err(req, h->kind == HANDLE_BUFFER ? -EOPNOTSUPP : -EBADF);
 		return;
 	}
 	struct space_wait w = req_space_wait(req);
@@ -274,7 +294,8 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
 
 	(void)ino_in;
 	(void)ino_out;
-	if (flags || out->kind != HANDLE_DRAFT || !out->is_writable || in->kind == HANDLE_CONTROL) {
+	if (flags || out->kind != HANDLE_DRAFT || !out->is_writable ||
+	    (in->kind != HANDLE_DRAFT && in->kind != HANDLE_OBJECT)) {
 		reply_err(req, flags ? -EINVAL : -EBADF);
 		return;
 	}
@@ -285,13 +306,4 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
 		reply_err(req, (int)n);
 	else
 		fuse_reply_write(req, (size_t)n);
-}
-
-void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
-	      struct fuse_file_info *fi, unsigned flags, const void *in_buf, size_t in_bufsz,
-	      size_t out_bufsz)
-{
-	(void)ino; (void)cmd; (void)arg; (void)fi; (void)flags;
-	(void)in_buf; (void)in_bufsz; (void)out_bufsz;
-	reply_err(req, -ENOTTY);
 }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "control/control.h"
+#include "fastpath/buffer.h"
 #include "mcfs/catalog.h"
 #include "object/namespace.h"
 #include "ops/ops.h"
@@ -79,6 +80,10 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	struct fs *fs = req_fs(req);
 	const struct fuse_ctx *ctx = fuse_req_ctx(req);
 	struct inode *dir = inode_of(fs, parent);
+	if (dir->kind == INODE_CONTROL && dir->control_id == CONTROL_BUFFERS) {
+		reply_err(req, buffer_unlink(fs, name));
+		return;
+	}
 	int rc = check_name(dir, name);
 
 	if (!rc) {

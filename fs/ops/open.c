@@ -19,10 +19,13 @@
 #include "base/counters.h"
 #include "base/log.h"
 #include "control/control.h"
+#include "fastpath/buffer.h"
+#include "fastpath/session.h"
 #include "handle.h"
 #include "object/caller.h"
 #include "object/namespace.h"
 #include "object/object.h"
+#include "object/verify.h"
 #include "ops/ops.h"
 
 static bool wants_write(int flags)
@@ -147,8 +150,12 @@ static int open_direct(struct fs *fs, struct handle *h, struct fuse_file_info *f
 static int open_bytes(fuse_req_t req, struct handle *h, struct fuse_file_info *fi)
 {
 	struct fs *fs = req_fs(req);
-	int rc = -EAGAIN;
+	struct space_wait w = req_space_wait(req);
+	int rc = verify_before_open(fs, h->object, &w);
 
+	if (rc)
+		return rc;
+	rc = -EAGAIN;
 	/* -EAGAIN from both: another open changed the mode in between, so it is settled now. */
 	for (int tries = 0; rc == -EAGAIN && tries < 8; tries++) {
 		if (fs->passthrough && h->object->size)
@@ -186,9 +193,7 @@ static void open_object(fuse_req_t req, struct inode *i, struct fuse_file_info *
 		close_object(fs, h);
 		handle_free(fs, h);
 		if (rc == -ENOENT) {
-			log_error("object %016llx: its frame is gone", (unsigned long long)id);
-			counter_inc(lost);
-			space_remove_by_id(fs, id);
+			space_remove_by_id(fs, id); /* the last copy was bad: who found it has said so */
 			rc = -ESTALE; /* the kernel looks again and finds no such name */
 		}
 		reply_err(req, rc);
@@ -336,6 +341,10 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	struct fuse_entry_param e;
 	struct draft *d;
 
+	if (dir->kind == INODE_CONTROL && dir->control_id == CONTROL_BUFFERS) {
+		buffer_io_create(req, name, mode, fi);
+		return;
+	}
 	if (strlen(name) > CATALOG_NAME_MAX || dir->kind == INODE_CONTROL ||
 	    control_is_reserved(dir, name)) {
 		reply_err(req, strlen(name) > CATALOG_NAME_MAX ? -ENAMETOOLONG : -EPERM);
@@ -379,7 +388,6 @@ static void release_draft(struct fs *fs, struct handle *h)
 	draft_get_locked(d);
 	d->n_handles--;
 	bool is_last = d->n_handles == 0;
-	d->is_releasing = is_last;
 	pthread_mutex_unlock(&fs->lock);
 	if (is_last)
 		flush_released_draft(fs, d);
@@ -415,6 +423,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct inode *i = inode_of(req_fs(req), ino);
 
 	switch (i->kind) {
+	case INODE_BUFFER: buffer_io_open(req, i, fi); break;
 	case INODE_OBJECT:
 		if (wants_write(fi->flags))
 			redirect(req, fi->flags);
@@ -422,7 +431,12 @@ void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 			open_object(req, i, fi);
 		break;
 	case INODE_DRAFT: open_draft(req, i, fi); break;
-	case INODE_CONTROL: open_control(req, i, fi); break;
+	case INODE_CONTROL:
+		if (i->control_id == CONTROL_SESSION)
+			session_open(req, i, fi);
+		else
+			open_control(req, i, fi);
+		break;
 	default: reply_err(req, -EISDIR); break;
 	}
 }
@@ -435,10 +449,15 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	(void)ino;
 	if (fi->flock_release)
 		flock_release_owner(fs, fi->lock_owner);
+	handle_revoke(fs, h);
 	if (h->kind == HANDLE_OBJECT)
 		close_object(fs, h);
 	else if (h->kind == HANDLE_DRAFT)
 		release_draft(fs, h);
+	else if (h->kind == HANDLE_SESSION)
+		session_close(h->session);
+	else if (h->kind == HANDLE_BUFFER)
+		buffer_close(fs, h->buffer);
 	handle_free(fs, h);
 	reply_err(req, 0);
 }

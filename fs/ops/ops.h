@@ -20,6 +20,7 @@
 /* Publishing changes a directory's times without the kernel's knowing. */
 #define DIR_ATTR_TIMEOUT_S 1.0
 
+/* timed.c: all of them, as libfuse calls them. */
 extern const struct fuse_lowlevel_ops mooncakefs_ops;
 
 static inline struct fs *req_fs(fuse_req_t req)
@@ -81,9 +82,19 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
 			struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t off_out,
 			struct fuse_file_info *fi_out, size_t len, int flags);
+/* fastpath.c */
 void op_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned int cmd, void *arg,
 	      struct fuse_file_info *fi, unsigned flags, const void *in_buf, size_t in_bufsz,
 	      size_t out_bufsz);
+void op_poll(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi, struct fuse_pollhandle *ph);
+void session_open(fuse_req_t req, struct inode *i, struct fuse_file_info *fi);
+void session_read(fuse_req_t req, struct handle *h, size_t size, struct fuse_file_info *fi);
+/* buffers.c: files below .mooncake/buffers */
+void buffer_io_create(fuse_req_t req, const char *name, mode_t mode, struct fuse_file_info *fi);
+void buffer_io_open(fuse_req_t req, struct inode *i, struct fuse_file_info *fi);
+void buffer_io_read(fuse_req_t req, struct handle *h, size_t size, uint64_t off);
+void buffer_io_write(fuse_req_t req, struct handle *h, const char *buf, size_t size, uint64_t off);
+void buffer_io_setattr(fuse_req_t req, struct inode *i, struct stat *attr, int to_set);
 /* dir.c */
 void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi);

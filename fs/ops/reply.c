@@ -72,6 +72,7 @@ void fill_entry_locked(struct fs *fs, struct inode *i, bool has_draft, struct fu
 			e->entry_timeout = 1; /* the name ends by itself */
 		break;
 	case INODE_DRAFT:
+	case INODE_BUFFER:
 		break;
 	case INODE_CONTROL:
 		e->entry_timeout = OBJECT_TIMEOUT_S;
