@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/host_port.h"
 #include "base/parse.h"
 #include "mcfs/tier.h"
 
@@ -46,20 +47,52 @@ static int set_dram(struct options *o, const char *value)
 	return EXIT_OK;
 }
 
+/* DIR[:SIZE]; a colon before a slash belongs to the name. */
 static int set_ssd(struct options *o, const char *value)
 {
-	if (o->ssd_dir)
-		return usage_error("option ssd=%s: given twice; one directory is supported", value);
 	autofree char *dir = strdup(value);
 	char *colon = strrchr(dir, ':');
+	uint64_t bytes = 0;
+
 	if (colon && colon[1] && !strchr(colon, '/')) {
-		if (parse_size(colon + 1, &o->ssd_bytes) || !o->ssd_bytes)
+		if (parse_size(colon + 1, &bytes) || !bytes)
 			return usage_error("option ssd=%s: \"%s\" is not a size", value, colon + 1);
 		*colon = '\0';
 	}
 	if (*dir != '/')
 		return usage_error("option ssd=%s: the directory must be an absolute path", value);
-	set_string(&o->ssd_dir, dir);
+	for (size_t len = strlen(dir); len > 1 && dir[len - 1] == '/'; len--)
+		dir[len - 1] = '\0';
+	for (uint32_t k = 0; k < o->n_ssds; k++)
+		if (!strcmp(o->ssds[k].dir, dir))
+			return usage_error("option ssd=%s: this directory is given twice", value);
+	if (o->n_ssds == OPTIONS_MAX_SSDS)
+		return usage_error("option ssd=%s: more than %d directories", value,
+				   OPTIONS_MAX_SSDS);
+	o->ssds[o->n_ssds].bytes = bytes;
+	set_string(&o->ssds[o->n_ssds++].dir, dir);
+	return EXIT_OK;
+}
+
+static int set_writeback(struct options *o, const char *value)
+{
+	static const char *const modes[] = { [WRITEBACK_EVICT] = "evict",
+					     [WRITEBACK_SECOND] = "second",
+					     [WRITEBACK_ALWAYS] = "always" };
+
+	for (size_t k = 0; k < sizeof(modes) / sizeof(*modes); k++)
+		if (!strcmp(value, modes[k])) {
+			o->writeback = (enum writeback_mode)k;
+			return EXIT_OK;
+		}
+	return usage_error("option writeback=%s: evict, second or always", value);
+}
+
+static int set_writeback_rate(struct options *o, const char *value)
+{
+	if (parse_size(value, &o->writeback_rate))
+		return usage_error("option writeback_rate=%s: not a size like 200M (bytes per second)",
+				   value);
 	return EXIT_OK;
 }
 
@@ -82,6 +115,16 @@ static int set_node(struct options *o, const char *value)
 static int set_log(struct options *o, const char *value)
 {
 	set_string(&o->log_target, value);
+	return EXIT_OK;
+}
+
+static int set_metrics(struct options *o, const char *value)
+{
+	char host[HOST_BYTES], port[PORT_BYTES];
+
+	if (host_port_split(value, host, port))
+		return usage_error("option metrics=%s: not HOST:PORT, like localhost:9100", value);
+	set_string(&o->metrics_address, value);
 	return EXIT_OK;
 }
 
@@ -131,14 +174,20 @@ static const struct option_row {
 	const char *help;
 } rows[] = {
 	{ "dram", true, set_dram, "SIZE     DRAM budget (default: a quarter of the available memory)" },
-	{ "ssd", true, set_ssd, "DIR[:SIZE] durable copies (default: STATE/ssd, 9/10 of its free space)" },
+	{ "ssd", true, set_ssd,
+	  "DIR[:SIZE] a disk's directory, repeatable (default: STATE/ssd, 9/10 of its free space)" },
+	{ "writeback", true, set_writeback,
+	  "evict|second|always  when objects are copied to disk (default: evict)" },
+	{ "writeback_rate", true, set_writeback_rate,
+	  "SIZE     bytes per second of that, 0: no limit (default: 0)" },
 	{ "state", true, set_state, "DIR      catalog and DRAM frames (default: /var/lib/mooncakefs)" },
 	{ "node", true, set_node, "NAME     this node's name (default: the host name)" },
 	{ "passthrough", true, set_passthrough, "auto|off  off: serve every read by direct_io" },
-	{ "max_objects", true, set_max_objects, "N        bound on objects (default: dram / 4 KiB)" },
+	{ "max_objects", true, set_max_objects, "N        bound on objects (default: dram / 4 KiB + ssd / 64 KiB)" },
 	{ "space_wait", true, set_space_wait,
 	  "SECONDS  how long a write waits for space before ENOSPC (default: 5)" },
 	{ "log", true, set_log, "stderr|syslog|FILE[:LEVEL]  error, warn, info, debug or trace" },
+	{ "metrics", true, set_metrics, "HOST:PORT metrics also at http://HOST:PORT/metrics" },
 	{ "allow_other", false, set_allow_other, "other users may use the mount" },
 	{ "nonempty", false, set_nonempty, "mount over a directory that has entries" },
 };
@@ -228,14 +277,27 @@ static int read_config(struct options *o, const char *path)
 	return rc;
 }
 
+/* One per 4 KiB of dram, and one per 64 KiB of ssd that was given; one without a size counts as 8 drams. */
+static uint64_t default_max_objects(const struct options *o)
+{
+	uint64_t n = o->dram_bytes / 4096;
+
+	for (uint32_t k = 0; o->has_ssd && k < o->n_ssds; k++)
+		n += (o->ssds[k].bytes ? o->ssds[k].bytes : o->dram_bytes * 8) / 65536;
+	return n < UINT32_MAX ? n : UINT32_MAX;
+}
+
 static int fill_defaults(struct options *o)
 {
 	char host[HOST_NAME_MAX + 1] = "node";
 
 	if (!o->state_dir)
 		set_string(&o->state_dir, "/var/lib/mooncakefs");
-	if (!o->ssd_dir && asprintf(&o->ssd_dir, "%s/ssd", o->state_dir) < 0)
+	o->has_ssd = o->n_ssds > 0;
+	if (!o->n_ssds && asprintf(&o->ssds[0].dir, "%s/ssd", o->state_dir) < 0)
 		return EXIT_RUNTIME;
+	if (!o->n_ssds)
+		o->n_ssds = 1;
 	if (!o->node) {
 		gethostname(host, sizeof(host) - 1);
 		set_string(&o->node, host);
@@ -245,7 +307,7 @@ static int fill_defaults(struct options *o)
 	if (!o->dram_bytes)
 		o->dram_bytes = dram_budget_default();
 	if (!o->max_objects)
-		o->max_objects = o->dram_bytes / 4096;
+		o->max_objects = default_max_objects(o);
 	return EXIT_OK;
 }
 
@@ -301,9 +363,11 @@ void options_fini(struct options *o)
 {
 	free(o->mountpoint);
 	free(o->state_dir);
-	free(o->ssd_dir);
+	for (uint32_t k = 0; k < o->n_ssds; k++)
+		free(o->ssds[k].dir);
 	free(o->node);
 	free(o->log_target);
+	free(o->metrics_address);
 	free(o->fuse_opts);
 	*o = (struct options){ 0 };
 }

@@ -11,16 +11,34 @@
 
 enum { EXIT_OK = 0, EXIT_RUNTIME = 1, EXIT_USAGE = 2 };
 
+/* When an object in DRAM gets its durable copy, besides fsync and class keep. */
+enum writeback_mode {
+	WRITEBACK_EVICT,  /* when it has to leave DRAM */
+	WRITEBACK_SECOND, /* when it is used a second time; what is not, is dropped when it has to leave */
+	WRITEBACK_ALWAYS  /* soon after it is published */
+};
+
+#define OPTIONS_MAX_SSDS 16
+
+struct option_ssd {
+	char *dir;      /* absolute, no slash at its end */
+	uint64_t bytes; /* 0: nine tenths of the free space */
+};
+
 struct options {
 	char *mountpoint;        /* absolute */
 	char *state_dir;         /* state=, default /var/lib/mooncakefs */
-	char *ssd_dir;           /* ssd=DIR, default <state>/ssd */
+	struct option_ssd ssds[OPTIONS_MAX_SSDS]; /* ssd=DIR[:SIZE], default <state>/ssd */
+	uint32_t n_ssds;
+	bool has_ssd;            /* ssd= was given: DRAM may spill there */
 	char *node;              /* node=, default the host name */
 	char *log_target;        /* log=, default stderr with -f, else syslog */
+	char *metrics_address;   /* metrics=HOST:PORT, NULL: not over HTTP */
 	uint64_t dram_bytes;     /* dram=, default dram_budget_default() */
-	uint64_t ssd_bytes;      /* ssd=DIR:SIZE, 0: nine tenths of the free space */
-	uint64_t max_objects;    /* max_objects=, default one per 4 KiB of dram */
+	uint64_t max_objects;    /* max_objects=, default one per 4 KiB of dram and 64 KiB of ssd= */
 	uint32_t space_wait_ms;  /* space_wait=SECONDS, how long a write waits for space */
+	enum writeback_mode writeback; /* writeback= */
+	uint64_t writeback_rate; /* writeback_rate=, bytes per second, 0: no limit */
 	bool passthrough_off;    /* passthrough=off */
 	bool allow_other;
 	bool nonempty;

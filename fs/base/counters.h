@@ -30,15 +30,32 @@
 	X(drafts_copied, "drafts that copied an older object's bytes at the first change")         \
 	X(pid0_calls, "calls from another PID namespace that had to decide without a process id")  \
 	X(unlinks, "names removed by unlink")                                                      \
-	X(evictions, "objects evicted")                                                            \
-	X(evicted_bytes, "bytes of objects evicted")                                               \
+	X(evictions, "objects evicted from dram")                                                  \
+	X(evicted_bytes, "bytes of objects evicted from dram")                                     \
+	X(ssd_evictions, "objects, or copies of objects, evicted from the ssd")                    \
+	X(ssd_evicted_bytes, "bytes of what was evicted from the ssd")                             \
+	X(evicted_names, "names that eviction removed with the last copy of their object")         \
+	X(writeback_objects, "objects copied to the ssd in the background")                        \
+	X(writeback_bytes, "bytes of objects copied to the ssd in the background")                 \
+	X(writeback_failures, "copies to the ssd in the background that failed")                   \
+	X(promotions, "objects copied from the ssd to dram because they were used again")          \
+	X(promoted_bytes, "bytes of objects copied from the ssd to dram")                          \
+	X(verifications, "ssd frames checked against their checksums before a first open")         \
+	X(corrupt, "copies dropped because their bytes or their size were wrong")                  \
+	X(spill_waits, "writes that waited for a copy to the ssd")                                 \
 	X(expired, "objects removed because their ttl_s ran out")                                  \
 	X(lost, "objects whose bytes were found missing")                                          \
+	X(orphans, "frames that no object needed, removed after a start")                          \
 	X(space_waits, "writes that waited for space")                                             \
 	X(space_failures, "writes that got ENOSPC")                                                \
 	X(interrupts, "requests interrupted while they waited")                                    \
 	X(fsyncs, "fsync and fdatasync requests")                                                  \
 	X(notify_failures, "kernel notifications that failed")                                     \
+	X(fastpath_lookups, "names looked up by sessions")                                         \
+	X(fastpath_reads, "items read by sessions")                                                \
+	X(fastpath_read_bytes, "bytes read by sessions")                                           \
+	X(fastpath_writes, "items written by sessions")                                            \
+	X(fastpath_write_bytes, "bytes written by sessions")                                       \
 	X(catalog_errors, "catalog operations that failed")
 
 enum counter_id {

@@ -84,10 +84,18 @@ int run_lookup(const struct command *cmd, int argc, char **argv);
 int run_pin(const struct command *cmd, int argc, char **argv);
 int run_class(const struct command *cmd, int argc, char **argv);
 int run_metrics(const struct command *cmd, int argc, char **argv);
+int run_top(const struct command *cmd, int argc, char **argv);
 int run_stop(const struct command *cmd, int argc, char **argv);
 int run_replay(const struct command *cmd, int argc, char **argv);
+int run_bench(const struct command *cmd, int argc, char **argv);
+int run_scrub(const struct command *cmd, int argc, char **argv);
+int run_fsck(const struct command *cmd, int argc, char **argv);
 
+extern const char bench_details[];
 extern const char replay_details[];
+extern const char scrub_details[];
+extern const char fsck_details[];
 extern const char stop_details[];
+extern const char top_details[];
 
 #endif

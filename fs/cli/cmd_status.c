@@ -50,6 +50,27 @@ static void print_heading(const json_t *status, const char *mount)
 	       text_or_dash(status, "node"), pid, up);
 }
 
+/* Not of a daemon older than these. */
+static void print_more_facts(struct table *t, const json_t *status)
+{
+	const json_t *queue =
+		json_object_get(json_object_get(status, "residency"), "writeback_queue");
+	const json_t *process = json_object_get(status, "process");
+	char text[256], a[TEXT_BYTES], b[TEXT_BYTES], c[TEXT_BYTES];
+
+	if (queue) {
+		snprintf(text, sizeof(text), "%s objects wait, %s", number_cell(queue, "objects", a),
+			 size_cell(queue, "bytes", b));
+		table_row(t, "write-back", text);
+	}
+	if (process) {
+		snprintf(text, sizeof(text), "%s of memory, %s threads, %s descriptors",
+			 size_cell(process, "rss_bytes", a), number_cell(process, "threads", b),
+			 number_cell(process, "open_fds", c));
+		table_row(t, "process", text);
+	}
+}
+
 static void print_facts(const json_t *status)
 {
 	static const struct table_column columns[] = {{0}, {.is_elastic = true}};
@@ -79,6 +100,7 @@ static void print_facts(const json_t *status)
 	snprintf(text, sizeof(text), "about %s entries, %s on disk",
 		 number_cell(catalog, "entries_estimate", a), size_cell(catalog, "disk_bytes", b));
 	table_row(t, "catalog", text);
+	print_more_facts(t, status);
 	table_print(t, stdout, table_limit(stdout));
 	table_destroy(t);
 }
@@ -129,6 +151,91 @@ static void print_tiers(const json_t *status)
 	table_destroy(t);
 }
 
+/* One row per directory of the ssd tier, when there are several or one has failed. */
+static void print_disks(const json_t *status)
+{
+	static const struct table_column columns[] = {
+		{.title = "SSD DIRECTORY", .is_elastic = true}, {.title = "STATE"},
+		{.title = "USED", .is_right = true},	{.title = "BUDGET", .is_right = true},
+		{.title = "OBJECTS", .is_right = true}, {.title = "ERRORS", .is_right = true},
+	};
+	const json_t *disks = json_object_get(status, "disks");
+	const json_t *first = json_array_get(disks, 0);
+	const char *state = status_text(first, "state");
+
+	if (!first || (json_array_size(disks) == 1 && state && !strcmp(state, "ok")))
+		return;
+	struct table *t = table_create(columns, 6);
+	if (!t)
+		return;
+	for (size_t i = 0; i < json_array_size(disks); i++) {
+		const json_t *disk = json_array_get(disks, i);
+		char used[TEXT_BYTES], budget[TEXT_BYTES], objects[TEXT_BYTES], errors[TEXT_BYTES];
+		table_row(t, text_or_dash(disk, "path"), text_or_dash(disk, "state"),
+			  size_cell(disk, "used_bytes", used), size_cell(disk, "budget_bytes", budget),
+			  number_cell(disk, "objects", objects), number_cell(disk, "errors", errors));
+	}
+	putchar('\n');
+	table_print(t, stdout, table_limit(stdout));
+	table_destroy(t);
+	for (size_t i = 0; i < json_array_size(disks); i++) {
+		const json_t *disk = json_array_get(disks, i);
+		const char *reason = status_text(disk, "reason");
+		if (reason && *reason)
+			printf("%s: %s\n", text_or_dash(disk, "path"), reason);
+	}
+}
+
+#define MAX_LATENCY_ROWS 8
+#define MAX_OPS 64
+
+struct op_row {
+	const char *name;
+	const json_t *op;
+	uint64_t count;
+};
+
+static int busier_first(const void *a, const void *b)
+{
+	const struct op_row *left = a, *right = b;
+
+	if (left->count == right->count)
+		return strcmp(left->name, right->name);
+	return left->count < right->count ? 1 : -1;
+}
+
+/* The requests that came most often. */
+static void print_latency(const json_t *status)
+{
+	static const struct table_column columns[] = {
+		{.title = "REQUEST", .is_elastic = true}, {.title = "COUNT", .is_right = true},
+		{.title = "P50", .is_right = true},	  {.title = "P99", .is_right = true},
+	};
+	json_t *all = json_object_get(status, "latency");
+	struct op_row rows[MAX_OPS] = {{0}};
+	size_t n = 0;
+
+	for (void *i = json_object_iter(all); i; i = json_object_iter_next(all, i)) {
+		rows[n] = (struct op_row){json_object_iter_key(i), json_object_iter_value(i), 0};
+		if (n < MAX_OPS - 1 && status_number(rows[n].op, "count", &rows[n].count))
+			n++;
+	}
+	qsort(rows, n, sizeof(*rows), busier_first);
+	struct table *t = n ? table_create(columns, 4) : NULL;
+	if (!t)
+		return;
+	for (size_t i = 0; i < n && i < MAX_LATENCY_ROWS; i++) {
+		char count[TEXT_BYTES], a[TEXT_BYTES], b[TEXT_BYTES];
+		uint64_t p50, p99;
+		table_row(t, rows[i].name, text_count(rows[i].count, count),
+			  status_number(rows[i].op, "p50_ns", &p50) ? text_latency(p50, a) : NULL,
+			  status_number(rows[i].op, "p99_ns", &p99) ? text_latency(p99, b) : NULL);
+	}
+	putchar('\n');
+	table_print(t, stdout, table_limit(stdout));
+	table_destroy(t);
+}
+
 static void print_counters(const json_t *status)
 {
 	static const struct table_column columns[] = {{.title = "COUNTER"},
@@ -140,7 +247,8 @@ static void print_counters(const json_t *status)
 	static const char *const when_not_zero[] = {
 		"publish_failures", "drafts_poisoned", "pid0_calls",	 "lost",
 		"expired",	    "space_waits",     "space_failures", "notify_failures",
-		"catalog_errors",
+		"catalog_errors",   "corrupt",	       "ssd_evictions",	 "evicted_names",
+		"writeback_objects", "writeback_failures", "promotions", "spill_waits",
 	};
 	const json_t *counters = json_object_get(status, "counters");
 	char cell[TEXT_BYTES];
@@ -177,6 +285,8 @@ int run_status(const struct command *cmd, int argc, char **argv)
 	print_heading(status, mount);
 	print_facts(status);
 	print_tiers(status);
+	print_disks(status);
+	print_latency(status);
 	print_counters(status);
 	json_decref(status);
 	return CLI_OK;

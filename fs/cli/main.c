@@ -2,7 +2,7 @@
 /*
  * mooncakectl: asks and steers a mounted mooncakefs through its files, and replays traces on it.
  *
- * It needs nothing but the mount: .mooncake/status.json, .mooncake/metrics, .mooncake/control and the
+ * fsck works on a state directory. The others need nothing but the mount: .mooncake/status.json, .mooncake/metrics, .mooncake/control and the
  * extended attributes user.mooncake.*. Exit codes: 0, 1 runtime error, 2 usage.
  */
 #include "cli/cli.h"
@@ -38,10 +38,14 @@ static const struct command commands[] = {
 	 "Prometheus text; with --json one object, series name to value.\n\n"
 	 "Options:\n" MOUNT_DETAILS,
 	 run_metrics},
+	{"top", "[PATH]", "Show what a mount does, refreshed every second", top_details, run_top},
 	{"stop", "[PATH]", "Stop the daemon of a mount and wait for its end", stop_details,
 	 run_stop},
 	{"replay", "TRACE MOUNT", "Replay a request trace and measure hits and speed",
 	 replay_details, run_replay},
+	{"bench", "[MOUNT]", "Measure batches next to memcpy", bench_details, run_bench},
+	{"scrub", "[PATH]", "Have all SSD frames read again and compared", scrub_details, run_scrub},
+	{"fsck", "STATE_DIR", "Check and repair a state directory, offline", fsck_details, run_fsck},
 };
 
 #define N_COMMANDS (sizeof(commands) / sizeof(*commands))

@@ -174,6 +174,29 @@ int mount_status(const char *mount, json_t **status_out)
 	return 0;
 }
 
+int mount_try_status(const char *mount, json_t **status_out)
+{
+	char path[PATH_MAX];
+	autofree char *text = NULL;
+	size_t len = 0;
+
+	if (!control_path(mount, "status.json", path))
+		return -ENAMETOOLONG;
+	autoclose int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	int rc = read_all(fd, &text, &len);
+	if (rc)
+		return rc;
+	json_t *status = json_loadb(text, len, 0, NULL);
+	if (!json_is_object(status)) {
+		json_decref(status);
+		return -EINVAL;
+	}
+	*status_out = status;
+	return 0;
+}
+
 const json_t *status_tier(const json_t *status, const char *name)
 {
 	const json_t *tiers = json_object_get(status, "tiers");

@@ -33,6 +33,9 @@ int mount_read(const char *mount, const char *name, char **text_out, size_t *len
 /* status.json, parsed; a new reference. Also -EINVAL: not a JSON object. */
 int mount_status(const char *mount, json_t **status_out);
 
+/* The same without a word, for who has a screen to put back first; also from another thread. */
+int mount_try_status(const char *mount, json_t **status_out);
+
 /* The tier called name in a status document, borrowed; NULL when there is none. */
 const json_t *status_tier(const json_t *status, const char *name);
 

@@ -9,9 +9,12 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/parse.h"
+#include "fastpath/buffer.h"
 #include "fs.h"
 #include "inode_table.h"
 #include "object/object.h"
+#include "object/scrub.h"
 
 /* Inode numbers 2..: above the root, below every number of the version clock. */
 #define FIRST_KEY 2
@@ -25,7 +28,14 @@ static const struct {
 	[CONTROL_STATUS] = { "status.json", S_IFREG | 0444, status_json },
 	[CONTROL_METRICS] = { "metrics", S_IFREG | 0444, metrics_text },
 	[CONTROL_CONTROL] = { "control", S_IFREG | 0200, NULL },
+	[CONTROL_SESSION] = { "session", S_IFREG | 0666, NULL },
+	[CONTROL_BUFFERS] = { "buffers", S_IFDIR | S_ISVTX | 0777, NULL },
 };
+
+uint64_t control_ino(int control_id)
+{
+	return FIRST_KEY + (uint64_t)control_id;
+}
 
 void control_init(struct fs *fs)
 {
@@ -57,6 +67,8 @@ struct inode *control_lookup(struct fs *fs, struct inode *dir, const char *name)
 		return find(fs, CONTROL_DIR);
 	if (dir->kind != INODE_CONTROL)
 		return NULL;
+	if (dir->control_id == CONTROL_BUFFERS)
+		return buffer_lookup(fs, name);
 	for (int k = CONTROL_DIR + 1; k < N_CONTROL; k++)
 		if (!strcmp(name, files[k].name))
 			return find(fs, k);
@@ -74,13 +86,38 @@ char *control_text(struct fs *fs, int control_id, size_t *len_out)
 	return files[control_id].text ? files[control_id].text(fs, len_out) : NULL;
 }
 
+/* What follows "scrub": nothing, a rate in bytes per second, or "stop". */
+static int scrub_command(struct fs *fs, const char *text, size_t len)
+{
+	char word[32];
+	uint64_t rate = 0;
+
+	while (len && *text == ' ')
+		text++, len--;
+	if (len >= sizeof(word))
+		return -EINVAL;
+	memcpy(word, text, len);
+	word[len] = '\0';
+	if (!strcmp(word, "stop")) {
+		scrub_stop(fs->scrub);
+		return 0;
+	}
+	if (len && parse_size(word, &rate)) {
+		log_warn("control: scrub: '%s' is no rate in bytes per second", word);
+		return -EINVAL;
+	}
+	return scrub_start(fs->scrub, rate);
+}
+
 int control_command(struct fs *fs, const char *text, size_t len)
 {
 	while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
 		len--;
+	if (len >= 5 && !memcmp(text, "scrub", 5) && (len == 5 || text[5] == ' '))
+		return scrub_command(fs, text + 5, len - 5);
 	bool is_free = len == 9 && !memcmp(text, "stop free", 9);
 	if (!is_free && !(len == 4 && !memcmp(text, "stop", 4))) {
-		log_warn("control: unknown command \"%.*s\"; known: stop, stop free",
+		log_warn("control: unknown command \"%.*s\"; known: stop, stop free, scrub [RATE], scrub stop",
 			 (int)(len < 64 ? len : 64), text);
 		return -EINVAL;
 	}

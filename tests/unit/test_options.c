@@ -87,38 +87,44 @@ Test(options, defaults)
 	cr_assert_eq(parse("/mnt", NULL), EXIT_OK);
 	cr_expect_str_eq(o.mountpoint, "/mnt");
 	cr_expect_str_eq(o.state_dir, "/var/lib/mooncakefs");
-	cr_expect_str_eq(o.ssd_dir, "/var/lib/mooncakefs/ssd");
+	cr_expect_str_eq(o.ssds[0].dir, "/var/lib/mooncakefs/ssd");
 	cr_expect_str_eq(o.node, host);
 	cr_expect_str_eq(o.log_target, "syslog");
 	cr_expect_gt(o.dram_bytes, 0);
-	cr_expect_eq(o.ssd_bytes, 0);
+	cr_expect_eq(o.ssds[0].bytes, 0);
 	cr_expect_eq(o.max_objects, o.dram_bytes / 4096);
 	cr_expect_eq(o.space_wait_ms, 5000);
+	cr_expect_eq(o.n_ssds, 1);
+	cr_expect_eq(o.writeback, WRITEBACK_EVICT);
+	cr_expect_eq(o.writeback_rate, 0);
 	cr_expect_not(o.passthrough_off || o.allow_other || o.nonempty || o.foreground ||
 		      o.show_help || o.show_version || o.plain_dram);
 	cr_expect_null(o.fuse_opts);
+	cr_expect_null(o.metrics_address);
 }
 
 Test(options, each_one_is_taken)
 {
 	cr_assert_eq(parse("-f", "-o", "dram=64M,ssd=/disk:10G,state=/s", "-o",
 			   "node=a-1,passthrough=off,max_objects=1000,space_wait=7", "-o",
-			   "log=/var/log/m:debug,allow_other,nonempty", "/mnt", NULL), EXIT_OK);
+			   "log=/var/log/m:debug,allow_other,nonempty", "-o", "metrics=[::1]:9100", "/mnt",
+			   NULL), EXIT_OK);
 	cr_expect(o.foreground && o.passthrough_off && o.allow_other && o.nonempty);
 	cr_expect_eq(o.dram_bytes, 64ull << 20);
-	cr_expect_str_eq(o.ssd_dir, "/disk");
-	cr_expect_eq(o.ssd_bytes, 10ull << 30);
+	cr_expect_str_eq(o.ssds[0].dir, "/disk");
+	cr_expect_eq(o.ssds[0].bytes, 10ull << 30);
 	cr_expect_str_eq(o.state_dir, "/s");
 	cr_expect_str_eq(o.node, "a-1");
 	cr_expect_eq(o.max_objects, 1000);
 	cr_expect_eq(o.space_wait_ms, 7000);
 	cr_expect_str_eq(o.log_target, "/var/log/m:debug");
+	cr_expect_str_eq(o.metrics_address, "[::1]:9100");
 }
 
 Test(options, some_follow_others)
 {
 	cr_assert_eq(parse("-f", "-o", "state=/s,dram=8M", "/mnt", NULL), EXIT_OK);
-	cr_expect_str_eq(o.ssd_dir, "/s/ssd");
+	cr_expect_str_eq(o.ssds[0].dir, "/s/ssd");
 	cr_expect_str_eq(o.log_target, "stderr");
 	cr_expect_eq(o.max_objects, (8u << 20) / 4096);
 	cr_assert_eq(parse_opt("passthrough=off,passthrough=auto"), EXIT_OK);
@@ -128,11 +134,49 @@ Test(options, some_follow_others)
 Test(options, an_ssd_may_have_colons_in_its_name)
 {
 	cr_assert_eq(parse_opt("ssd=/a:b/c"), EXIT_OK);
-	cr_expect_str_eq(o.ssd_dir, "/a:b/c");
-	cr_expect_eq(o.ssd_bytes, 0);
+	cr_expect_str_eq(o.ssds[0].dir, "/a:b/c");
+	cr_expect_eq(o.ssds[0].bytes, 0);
 	cr_assert_eq(parse_opt("ssd=/a:b/c:1M"), EXIT_OK);
-	cr_expect_str_eq(o.ssd_dir, "/a:b/c");
-	cr_expect_eq(o.ssd_bytes, 1u << 20);
+	cr_expect_str_eq(o.ssds[0].dir, "/a:b/c");
+	cr_expect_eq(o.ssds[0].bytes, 1u << 20);
+}
+
+Test(options, an_ssd_may_be_given_for_each_disk)
+{
+	char list[512] = "ssd=/0";
+
+	cr_assert_eq(parse("-o", "ssd=/a:1G,ssd=/b/,dram=8M", "-o", "ssd=/c", "/mnt", NULL),
+		     EXIT_OK);
+	cr_assert_eq(o.n_ssds, 3);
+	cr_expect_str_eq(o.ssds[0].dir, "/a");
+	cr_expect_eq(o.ssds[0].bytes, 1u << 30);
+	cr_expect_str_eq(o.ssds[1].dir, "/b");
+	cr_expect_str_eq(o.ssds[2].dir, "/c");
+	cr_expect_eq(o.ssds[2].bytes, 0);
+	for (int k = 1; k < OPTIONS_MAX_SSDS; k++)
+		snprintf(list + strlen(list), sizeof(list) - strlen(list), ",ssd=/%d", k);
+	cr_assert_eq(parse_opt(list), EXIT_OK);
+	cr_expect_eq(o.n_ssds, OPTIONS_MAX_SSDS);
+	strcat(list, ",ssd=/more");
+	expect_refused(list);
+}
+
+Test(options, a_directory_given_twice_is_named)
+{
+	cr_assert_eq(parse_opt("ssd=/disk/a:1G,ssd=/disk/b,ssd=/disk/a/"), EXIT_USAGE);
+	fflush(stderr);
+	const char *text = said();
+	cr_expect_not_null(strstr(text, "ssd=/disk/a/: this directory is given twice"), "%s", text);
+}
+
+Test(options, write_back_has_a_mode_and_a_rate)
+{
+	cr_assert_eq(parse_opt("writeback=second,writeback_rate=200M"), EXIT_OK);
+	cr_expect_eq(o.writeback, WRITEBACK_SECOND);
+	cr_expect_eq(o.writeback_rate, 200u << 20);
+	cr_assert_eq(parse_opt("writeback=always,writeback_rate=0"), EXIT_OK);
+	cr_expect_eq(o.writeback, WRITEBACK_ALWAYS);
+	cr_expect_eq(o.writeback_rate, 0);
 }
 
 Test(options, options_of_the_kernel_are_handed_on)
@@ -173,10 +217,13 @@ Test(options, bad_values_are_refused)
 {
 	static const char *const bad[] = {
 		"dram=", "dram", "dram=x", "dram=-1", "dram=8388607", "dram=1M", "dram=99999999T",
-		"ssd=", "ssd=disk", "ssd=/d:0", "ssd=/d:x", "ssd=/a,ssd=/b",
+		"ssd=", "ssd=disk", "ssd=/d:0", "ssd=/d:x", "ssd=/a,ssd=/a:1G",
+		"ssd=/a,ssd=/b,ssd=/a//", "writeback=", "writeback=never", "writeback_rate=fast",
+		"writeback_rate=-1",
 		"state=", "state=relative", "node=", "node=a b", "node=a\"b",
 		"passthrough=on", "passthrough=", "max_objects=15", "max_objects=4294967296",
 		"max_objects=x", "space_wait=3601", "space_wait=-1", "space_wait=1.5", "log=",
+		"metrics=", "metrics=9100", "metrics=:9100", "metrics=host:0", "metrics=::1:9100",
 		"allow_other=1", "nonempty=yes",
 	};
 
@@ -224,8 +271,8 @@ Test(options, a_file_holds_one_option_a_line)
 	cr_expect_eq(o.dram_bytes, 16u << 20);
 	cr_expect(o.allow_other);
 	cr_expect_str_eq(o.node, "n1");
-	cr_expect_str_eq(o.ssd_dir, "/d");
-	cr_expect_eq(o.ssd_bytes, 1u << 30);
+	cr_expect_str_eq(o.ssds[0].dir, "/d");
+	cr_expect_eq(o.ssds[0].bytes, 1u << 30);
 }
 
 Test(options, what_follows_a_file_overrides_it)
