@@ -3,12 +3,15 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <linux/capability.h>
 #include <mntent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/log.h"
 
@@ -60,11 +63,32 @@ static int check_empty(const char *path)
 	return -ENOTEMPTY;
 }
 
+static bool has_capability(const struct __user_cap_data_struct data[2], int cap)
+{
+	return data[cap / 32].effective & (1u << cap % 32);
+}
+
+/* A container often has fewer rights than its root seems to; the errors that follow do not say so. */
+static void warn_of_missing_rights(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2] = { 0 };
+
+	if (syscall(SYS_capget, &header, data))
+		return;
+	if (!has_capability(data, CAP_SYS_ADMIN))
+		log_warn("CAP_SYS_ADMIN is missing: mounting needs it, and so does passthrough");
+	if (!has_capability(data, CAP_SYS_PTRACE))
+		log_warn("CAP_SYS_PTRACE is missing: what a killed writer of another user has "
+			 "written will be published");
+}
+
 int mountpoint_check(const char *path, bool may_be_nonempty)
 {
 	struct statvfs vfs;
 	struct stat st;
 
+	warn_of_missing_rights();
 	/* statvfs asks the daemon; stat may be answered from the kernel's cache. */
 	for (int tries = 0; stat(path, &st) || statvfs(path, &vfs); tries++) {
 		int rc = -errno;

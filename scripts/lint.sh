@@ -43,7 +43,7 @@ existing() {
 	for d; do [ -d "$d" ] && printf '%s\n' "$d"; done
 }
 
-mapfile -t code < <(existing include fs meta transport tests examples)
+mapfile -t code < <(existing include fs lib meta transport tests examples)
 mapfile -t headers < <(find "${code[@]}" -name '*.h' | sort)
 mapfile -t sources < <(find "${code[@]}" -name '*.c' | sort)
 
@@ -56,6 +56,7 @@ flags_of() {
 	meta/*) flags=(-Iinclude -Imeta "-I$inc_base") ;;
 	transport/*) flags=(-Iinclude -Itransport "-I$inc_base") ;;
 	tests/*) flags=(-I. -Iinclude -Ifs -Imeta -Itransport -Itests "${fuse3_cflags[@]}") ;;
+	lib/*) flags=(-Iinclude -Ilib) ;;
 	*) flags=(-Iinclude) ;;
 	esac
 }
@@ -117,7 +118,7 @@ check_cppcheck() {
 	have cppcheck || return 0
 	[ ${#sources[@]} -gt 0 ] || return 0
 	local dirs
-	mapfile -t dirs < <(existing fs meta transport)
+	mapfile -t dirs < <(existing fs lib meta transport)
 	cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
 		--inline-suppr --error-exitcode=1 -j "$(nproc)" -Iinclude -Ifs -Imeta -Itransport \
 		-D_GNU_SOURCE -DMCFS_VERSION='"0"' --suppress=missingIncludeSystem \
