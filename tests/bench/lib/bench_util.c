@@ -94,6 +94,8 @@ char *bench_buffer_create(size_t bytes)
 
 	if (p == MAP_FAILED)
 		return NULL;
+	/* As numpy asks for its arrays. Where it is refused there are small pages, for both sides. */
+	madvise(p, bytes, MADV_HUGEPAGE);
 	memset(p, 0x5a, bytes);
 	return p;
 }

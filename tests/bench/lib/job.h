@@ -22,6 +22,7 @@ struct bench_env {
 	char dir[N_SIDES][JOB_PATH_MAX - 64]; /* ours to fill and to empty */
 	int read_fd[N_SIDES];		      /* the read object, open */
 	pid_t daemon_pid;		      /* 0: no daemon to charge */
+	const char *disk_dir;		      /* of the mount's only disk; NULL: not known */
 };
 
 struct job_spec {

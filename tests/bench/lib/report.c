@@ -15,6 +15,8 @@ static int verdict(const struct row *row)
 		return row->ratio >= row->bar;
 	if (row->bar_kind == BAR_CPU_PER_GB_MAX && !isnan(row->cpu_s_per_gb))
 		return row->cpu_s_per_gb < row->bar;
+	if (row->bar_kind == BAR_VALUE_MAX && row->unit)
+		return row->value <= row->bar;
 	return -1;
 }
 
@@ -48,6 +50,26 @@ void report_print_row(const struct row *row)
 	fflush(stdout);
 }
 
+void report_print_value_head(void)
+{
+	printf("%-22s %-10s %14s %-10s %10s %7s %7s %5s\n", "job", "mode", "value", "unit", "p50", "ratio",
+	       "bar", "pass");
+}
+
+void report_print_value(const struct row *row)
+{
+	static const char *const words[] = {"-", "NO", "yes"};
+	char value[32], p50[32], ratio[32], bar[32];
+
+	number(bar, sizeof(bar), row->bar_kind == BAR_VALUE_MAX ? "<=%.0f" : "%.2f",
+	       row->bar_kind == BAR_NONE ? NAN : row->bar);
+	printf("%-22s %-10s %14s %-10s %10s %7s %7s %5s\n", row->job, row->mode,
+	       number(value, sizeof(value), row->value < 100 ? "%.2f" : "%.0f", row->value), row->unit,
+	       number(p50, sizeof(p50), "%.1f us", row->ours_p50_us),
+	       number(ratio, sizeof(ratio), "%.2f", row->ratio), bar, words[verdict(row) + 1]);
+	fflush(stdout);
+}
+
 static void put_number(FILE *file, const char *key, double value)
 {
 	if (isnan(value))
@@ -68,6 +90,10 @@ static void put_row(FILE *file, const struct row *row)
 	fprintf(file, ", \"pass\": %s", words[verdict(row) + 1]);
 	put_number(file, "p50_us", row->ours_p50_us);
 	put_number(file, "cpu_s_per_gb", row->cpu_s_per_gb);
+	if (row->unit) {
+		put_number(file, "value", row->value);
+		fprintf(file, ", \"unit\": \"%s\"", row->unit);
+	}
 	fputs("}", file);
 }
 
