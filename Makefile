@@ -34,7 +34,8 @@ else ifneq ($(SANITIZE),)
 o-suffix := -asan
 endif
 O ?= build$(o-suffix)
-override O := $(patsubst %/,%,$(O))
+# One spelling, or the same tree would be built anew by its other name.
+override O := $(patsubst $(CURDIR)/%,%,$(patsubst %/,%,$(O)))
 ifneq ($(filter . .. /,$(O))$(if $(O),,empty),)
 $(error O=$(O) must be a folder of its own)
 endif
@@ -92,8 +93,8 @@ FUSE_USE_VERSION := $(if $(fuse3-system),317,314)
 endif
 ROCKSDB_CFLAGS := $(shell $(PKG_CONFIG) --cflags rocksdb 2>/dev/null)
 BASE_CFLAGS := $(shell $(PKG_CONFIG) --cflags jansson libisal libxxhash 2>/dev/null)
-DAEMON_LIBS := $(FUSE3_LIBS) $(shell $(PKG_CONFIG) --libs rocksdb jansson libisal libxxhash 2>/dev/null)
-CLI_LIBS := $(shell $(PKG_CONFIG) --libs jansson libisal libxxhash 2>/dev/null)
+DAEMON_LIBS := $(FUSE3_LIBS) $(shell $(PKG_CONFIG) --libs rocksdb jansson libisal libxxhash liburing libmicrohttpd 2>/dev/null)
+CLI_LIBS := $(shell $(PKG_CONFIG) --libs rocksdb jansson libisal libxxhash 2>/dev/null)
 CRITERION_CFLAGS := $(shell $(PKG_CONFIG) --cflags criterion 2>/dev/null)
 CRITERION_LIBS := $(shell $(PKG_CONFIG) --libs criterion 2>/dev/null)
 
@@ -129,17 +130,17 @@ LINK = $(CC) $(filter-out -g%,$(CFLAGS)) $(all-ldflags)
 sources = $(sort $(foreach d,$(1),$(if $(wildcard $(d)/.),$(shell find $(d) -name '*.c'))))
 objects = $(patsubst %.c,$(O)/obj/%.o,$(1))
 
-include fs/module.mk meta/module.mk transport/module.mk
+include fs/module.mk meta/module.mk transport/module.mk lib/module.mk
 include tests/module.mk mount-helpers/module.mk examples/module.mk
 
 daemon-objs := $(call objects,$(fs-srcs) $(base-srcs) $(meta-srcs) $(transport-srcs))
 core-objs := $(filter-out $(O)/obj/fs/main.o,$(daemon-objs))
 ctl-objs := $(call objects,$(cli-srcs) $(base-srcs))
 cli-objs := $(filter-out $(O)/obj/fs/cli/main.o,$(call objects,$(cli-srcs)))
-all-objs := $(sort $(daemon-objs) $(ctl-objs) $(test-objs) $(example-objs))
+all-objs := $(sort $(daemon-objs) $(ctl-objs) $(test-objs) $(example-objs) $(lib-objs))
 
 .PHONY: all
-all: $(O)/bin/mooncakefs $(O)/bin/mooncakectl $(helper-outs) $(example-bins)
+all: $(O)/bin/mooncakefs $(O)/bin/mooncakectl $(lib-outs) $(helper-outs) $(example-bins)
 
 # ---- rules ------------------------------------------------------------------
 
@@ -192,10 +193,11 @@ $(O)/bin/mooncakefs: $(daemon-objs) $(O)/.ldflags $(O)/obj/core.list
 	@mkdir -p $(@D)
 	$(Q)$(LINK) -o $@ $(daemon-objs) $(call rpath,$(@D)) $(DAEMON_LIBS)
 
-$(O)/bin/mooncakectl: $(ctl-objs) $(O)/.ldflags $(O)/obj/cli.list
+# Of the daemon it takes what fsck needs: the catalog and the list of disks.
+$(O)/bin/mooncakectl: $(ctl-objs) $(O)/lib/libmooncakefs.a $(O)/obj/core.a $(O)/.ldflags $(O)/obj/cli.list
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(LINK) -o $@ $(ctl-objs) $(CLI_LIBS)
+	$(Q)$(LINK) -o $@ $(ctl-objs) $(O)/lib/libmooncakefs.a $(O)/obj/core.a $(CLI_LIBS)
 
 # Linked apart, because an installed program must not look for a library in
 # folders beside it that only the build tree has. Every time: it depends on
@@ -217,7 +219,7 @@ deps-dev:
 
 # What a missing library looks like otherwise is a page of compiler errors.
 ifeq ($(filter deps deps-dev clean distclean help check check-% demo dist uninstall format,$(MAKECMDGOALS)),)
-missing := $(if $(FUSE3_LIBS),,fuse3) $(strip $(foreach p,rocksdb jansson libisal libxxhash,\
+missing := $(if $(FUSE3_LIBS),,fuse3) $(strip $(foreach p,rocksdb jansson libisal libxxhash liburing libmicrohttpd,\
 	$(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null || echo $(p))))
 ifneq ($(strip $(missing)),)
 $(error not found by $(PKG_CONFIG): $(strip $(missing)) - run 'sudo make deps' first)
@@ -247,8 +249,8 @@ endef
 build-for-unit := unit-build
 build-for-stress := stress-build
 build-for-fuzz := fuzz-replay-build
-build-for-integration := progs-build stress-build
-build-for-integration-directio := progs-build stress-build
+build-for-integration := progs-build stress-build deb
+build-for-integration-directio := progs-build stress-build deb
 build-for-asan := all unit-build progs-build stress-build fuzz-replay-build
 
 .PHONY: check check-unit check-stress check-fuzz check-integration check-asan check-tsan
@@ -268,7 +270,7 @@ check-asan:
 check-tsan:
 	$(call run-stages,tsan)
 
-.PHONY: demo bench
+.PHONY: demo bench bench-10m
 demo:
 	$(Q)scripts/deps.sh $(FUSE3_PREFIX)
 	$(submake) O=$(O) all
@@ -276,6 +278,14 @@ demo:
 bench:
 	$(submake) O=$(O) all bench-build progs-build
 	$(Q)MCFS_BUILD=$(abspath $(O)) BENCH="$(BENCH)" tests/bench/run.sh
+bench-10m:
+	$(submake) O=$(O) bench BENCH=meta10m
+
+# Crashes under load, ROUNDS of each kind in SOAK.
+.PHONY: soak
+soak:
+	$(submake) O=$(O) all stress-build
+	$(Q)MCFS_BUILD=$(abspath $(O)) MCFS_ROUNDS="$(ROUNDS)" MCFS_SEED="$(SEED)" tests/soak/run.sh $(SOAK)
 
 # ---- fuzz, lint, format -----------------------------------------------------
 
@@ -291,14 +301,14 @@ lint: $(O)/inc-base/base
 		LINT_CPPFLAGS='-std=gnu11 $(subst ','\'',$(all-cppflags)) $(BASE_CFLAGS) $(CRITERION_CFLAGS)' \
 		FUSE3_CFLAGS='$(FUSE3_CFLAGS)' scripts/lint.sh
 format:
-	$(Q)find include fs meta transport tests examples -name '*.[ch]' -exec clang-format -i {} +
+	$(Q)find include fs lib meta transport tests examples -name '*.[ch]' -exec clang-format -i {} +
 
 # ---- install ----------------------------------------------------------------
 
 man-pages := $(wildcard docs/man/*.[1358])
-doc-files := $(wildcard README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE docs/*.md)
+doc-files := $(wildcard README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE docs/*.md docs/grafana/*.json)
 example-files := $(if $(wildcard examples/.),$(shell find examples -type f \
-	! -name module.mk ! -name '*.pyc'))
+	! -name module.mk ! -name '*.pyc' ! -path '*.egg-info/*' ! -path '*/python/build/*'))
 
 # mode|source|place, the single list that install and uninstall both walk.
 install-list = \
@@ -312,6 +322,9 @@ install-list = \
 	$(foreach m,$(man-pages),\
 		0644|$(m)|$(MANDIR)/man$(subst .,,$(suffix $(m)))/$(notdir $(m))) \
 	$(foreach h,$(wildcard include/mooncakefs.h),0644|$(h)|$(INCLUDEDIR)/$(notdir $(h))) \
+	0644|$(O)/lib/libmooncakefs.a|$(LIBDIR)/libmooncakefs.a \
+	0755|$(O)/lib/$(lib-soname)|$(LIBDIR)/$(lib-soname) \
+	0644|$(O)/installed/mooncakefs.pc|$(LIBDIR)/pkgconfig/mooncakefs.pc \
 	$(foreach d,$(doc-files),0644|$(d)|$(DOCDIR)/$(d)) \
 	$(foreach e,$(example-files),\
 		$(if $(filter %.sh %.py,$(e)),0755,0644)|$(e)|$(DOCDIR)/$(e))
@@ -321,11 +334,12 @@ install-list = \
 helper-link := $(if $(filter /usr/local/sbin,$(SBINDIR)),$(DESTDIR)/usr/sbin/mount.mooncakefs)
 
 .PHONY: install uninstall
-install: all $(O)/installed/mooncakefs $(O)/installed/mooncakefs@.service
+install: all $(O)/installed/mooncakefs $(O)/installed/mooncakefs@.service $(O)/installed/mooncakefs.pc
 	$(Q)set -e; for entry in $(foreach e,$(install-list),'$(e)'); do \
 		mode=$${entry%%|*} rest=$${entry#*|}; \
 		$(INSTALL) -D -m "$$mode" "$${rest%%|*}" "$(DESTDIR)$${rest#*|}"; \
 	done
+	$(Q)ln -sfn $(lib-soname) $(DESTDIR)$(LIBDIR)/libmooncakefs.so
 ifneq ($(helper-link),)
 	$(Q)$(if $(DESTDIR),mkdir -p $(dir $(helper-link));) \
 	if [ -e $(helper-link) ] && [ ! -L $(helper-link) ]; then \
@@ -341,6 +355,7 @@ uninstall:
 	$(Q)set -e; for entry in $(foreach e,$(install-list),'$(e)'); do \
 		rest=$${entry#*|}; rm -f "$(DESTDIR)$${rest#*|}"; \
 	done
+	$(Q)rm -f $(DESTDIR)$(LIBDIR)/libmooncakefs.so
 	$(Q)for d in $(LIBDIR)/mooncakefs $(DOCDIR); do \
 		[ ! -d "$(DESTDIR)$$d" ] || find "$(DESTDIR)$$d" -depth -type d -empty -delete; \
 	done
@@ -348,11 +363,25 @@ ifneq ($(helper-link),)
 	$(Q)[ "$$(readlink $(helper-link))" != $(SBINDIR)/mount.mooncakefs ] || rm -f $(helper-link)
 endif
 
+# ---- deb --------------------------------------------------------------------
+
+# Installed by another make, whose folders are those of a package.
+deb-root = $(abspath $(O))/deb/root
+.PHONY: deb check-deb
+deb: all
+	$(Q)rm -rf $(O)/deb
+	$(submake) O=$(O) PREFIX=/usr DESTDIR=$(deb-root) install
+	$(Q)scripts/deb.sh $(deb-root) $(VERSION) $(O)/deb \
+		$(if $(fuse3-private),$(patsubst libfuse3.so.%,%,$(notdir $(FUSE3_SO))))
+	$(Q)rm -rf $(deb-root)
+check-deb: deb
+	$(Q)MCFS_BUILD=$(abspath $(O)) MCFS_CHECK_STAGES=integration tests/run.sh -k 'test_deb or test_systemd'
+
 # ---- dist, clean, help ------------------------------------------------------
 
 dist-name := mooncakefs-$(VERSION)
 dist-files = $(wildcard Makefile VERSION LICENSE *.md .ci .clang-format .clang-tidy .editorconfig .gitignore \
-	docs examples fs include meta mount-helpers scripts tests transport)
+	docs examples fs include lib meta mount-helpers scripts tests transport)
 
 .PHONY: dist clean distclean
 dist:
@@ -375,7 +404,7 @@ distclean: clean
 
 define help-text
 targets
-  all                 $(O)/bin/mooncakefs and mooncakectl
+  all                 $(O)/bin/mooncakefs and mooncakectl, $(O)/lib/libmooncakefs.{so,a}
   deps                install what building and testing need (asks apt only for what is absent)
   deps-dev            the same, and the tools of lint, format and fuzz
   demo                build, then a tour on a mount of its own
@@ -383,11 +412,16 @@ targets
   check-unit check-stress check-fuzz check-integration check-asan check-tsan
                       one part of check
   bench               build, then the benchmarks; BENCH=NAME for one
+  bench-10m           ten million names: 3 GB of memory and of disk, minutes
+  soak                kill the daemon and fail the power under load, ROUNDS times (1000); SOAK=crash or
+                      power for one, SEED= to run a series again
   fuzz                fuzz every parser for FUZZ_TIME seconds (clang); FUZZ=NAME for one
   lint                clang-tidy, cppcheck, shellcheck, header-alone, include-direction
   format              clang-format the sources in place
   install uninstall   DESTDIR= PREFIX=/usr/local and BINDIR SBINDIR LIBDIR MANDIR ...
   dist                $(O)/$(dist-name).tar.gz
+  deb                 a Debian package in $(O)/deb
+  check-deb           its tests: installed and purged, and run by systemd, in throw-away copies of /
   clean               remove build products, keep the private libfuse
   distclean           remove that too
 variables

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# tests/: every program links what it needs out of three archives: the daemon
-# without its main, the client without its main, and what tests share (tests/lib,
-# tests/fakes, tests/bench/lib).
+# tests/: every program links what it needs out of four archives: the daemon
+# without its main, the client without its main, libmooncakefs, and what tests
+# share (tests/lib, tests/fakes, tests/bench/lib).
 
 unit-srcs := $(wildcard tests/unit/test_*.c)
 stress-srcs := $(wildcard tests/stress/*.c)
@@ -33,7 +33,7 @@ $(call objects,$(stress-srcs) $(bench-srcs) $(progs-srcs) $(fuzz-srcs) $(fuzz-ma
 
 # In a group, because fakes call the daemon's code and the daemon's code is
 # tested against fakes.
-test-archives := $(O)/obj/testlib.a $(O)/obj/core.a $(O)/obj/cli.a
+test-archives := $(O)/obj/testlib.a $(O)/obj/core.a $(O)/obj/cli.a $(O)/obj/lib.a
 test-group := -Wl,--start-group $(test-archives) -Wl,--end-group
 
 # $(call test-link,OBJECTS,LIBS)

@@ -6,9 +6,13 @@ new_mount   a function that makes more of them: new_mount(dram="64M") -> Mount, 
 fs          one mount for all tests of a file
 d           an empty directory of the test's own on fs
 new_client  a function that starts a client process, see harness.client
+live        fs, where buffers of sessions can be had; skips without passthrough
+new_session a function that opens sessions on it, each with a buffer: new_session(size)
+s           one such session
 
 @pytest.mark.mooncake     the behaviour is mooncakefs's own: skipped on MCFS_TEST_DIR
 @pytest.mark.limit(90)    seconds the test may take (default 60)
+@pytest.mark.one_mode     how bytes reach the reader plays no part: run with passthrough only
 """
 import os
 import re
@@ -18,7 +22,8 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from harness import client, env, mount as mount_module, progs, watchdog  # noqa: E402
+from harness import client, env, mount as mount_module, progs, session, watchdog  # noqa: E402
+from harness.session_lab import fresh_name  # noqa: E402
 
 DEFAULT_LIMIT = 60
 
@@ -27,6 +32,15 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "options(**options): -o options of the mount fixture")
     config.addinivalue_line("markers", "mooncake: behaviour that only mooncakefs has")
     config.addinivalue_line("markers", "limit(seconds): time limit of the test")
+    config.addinivalue_line("markers", "one_mode: the same with passthrough and without: run once")
+
+
+def pytest_collection_modifyitems(config, items):
+    """What is the same in both modes is left out of the second run, not counted as skipped there."""
+    once = [i for i in items if i.get_closest_marker("one_mode")] if env.PASSTHROUGH == "off" else []
+    if once:
+        config.hook.pytest_deselected(items=once)
+        items[:] = [i for i in items if not i.get_closest_marker("one_mode")]
 
 
 def pytest_unconfigure(config):
@@ -148,3 +162,29 @@ def client_a(new_client):
 @pytest.fixture
 def client_b(new_client):
     return new_client()
+
+
+@pytest.fixture
+def live(fs):
+    """The shared mount, where buffers can be had."""
+    if not fs.passthrough_live:
+        pytest.skip("buffers need passthrough")
+    return fs
+
+
+@pytest.fixture
+def new_session(live):
+    made = []
+
+    def make(size=4 * env.MIB, **more):
+        made.append(session.Session(live.path, fresh_name(), size, **more))
+        return made[-1]
+
+    yield make
+    for s in made:
+        s.close()
+
+
+@pytest.fixture
+def s(new_session):
+    return new_session()
