@@ -240,8 +240,9 @@ static int try_write(struct fs *fs, struct draft *d, const void *buf, size_t len
 /* A file with a hole where a write failed must not be published as if it were whole. */
 static void note_failure(struct draft *d, int rc, uint64_t off)
 {
+	/* A writer that was interrupted and gives up must not publish half a file either. */
 	if (rc == -EINTR)
-		return; /* the caller knows, and nothing of it is in the file */
+		rc = -EIO;
 	pthread_mutex_lock(&d->bytes);
 	if (!d->write_error || off < d->failed_off)
 		d->failed_off = off;

@@ -18,7 +18,7 @@ static uint64_t copy_attr(struct fs *fs, struct inode *i, uint64_t *dir_out, cha
 
 	guard_lock(&fs->lock);
 	if (i->kind == INODE_DRAFT)
-		key = i->draft ? draft_shown_id(i->draft) : 0; /* dirty: stored when it publishes */
+		key = i->draft ? draft_shown_id(i->draft) : i->dropped_id; /* dirty: stored when it publishes */
 	if (!key || !i->name || i->state == INODE_GONE ||
 	    (i->kind == INODE_OBJECT && i->state != INODE_LIVE))
 		return 0;

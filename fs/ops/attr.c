@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "base/cleanup.h"
 #include "base/log.h"
 #include "handle.h"
 #include "notifier.h"
@@ -35,11 +36,47 @@ static bool is_stale_locked(const struct inode *i)
 	return i->kind == INODE_OBJECT || i->kind == INODE_DRAFT;
 }
 
+static void copy_settable(struct entry *to, const struct entry *from)
+{
+	to->mode = from->mode;
+	to->uid = from->uid;
+	to->gid = from->gid;
+	to->atime_ns = from->atime_ns;
+	to->mtime_ns = from->mtime_ns;
+	to->ctime_ns = from->ctime_ns;
+}
+
+/*
+ * A descriptor may still have the nodeid of the draft that its version was, while changes by path go to
+ * the version's own: fstat agrees with stat.
+ */
+static void follow_version(struct fs *fs, struct inode *i)
+{
+	struct entry e = { 0 };
+
+	pthread_mutex_lock(&fs->lock);
+	bool is_dropped = i->kind == INODE_DRAFT && !i->draft && i->dropped_id && i->name;
+	struct inode *version = is_dropped ? inode_find(fs, i->dropped_id) : NULL;
+	uint64_t dir_ino = i->parent, id = i->dropped_id;
+	if (version)
+		copy_settable(&i->e, &version->e);
+	autofree char *name = is_dropped && !version ? xstrdup(i->name) : NULL;
+	pthread_mutex_unlock(&fs->lock);
+	if (!name || catalog_lookup(fs->catalog, dir_ino, name, &e))
+		return;
+	pthread_mutex_lock(&fs->lock);
+	if (e.object_id == id)
+		copy_settable(&i->e, &e);
+	pthread_mutex_unlock(&fs->lock);
+	entry_fini(&e);
+}
+
 static void reply_attr(fuse_req_t req, struct inode *i)
 {
 	struct fs *fs = req_fs(req);
 	struct stat st;
 
+	follow_version(fs, i);
 	pthread_mutex_lock(&fs->lock);
 	bool is_stale = is_stale_locked(i);
 	fill_stat_locked(i, &st);

@@ -271,7 +271,7 @@ def test_kvbm_disk_pool(d):
 # ---- everything at once ----
 
 def test_probe_script(d):
-    """The field's own probe of these patterns, where the workplace has it."""
+    """The probe of these patterns, where a copy lies beside the project."""
     probe = os.path.join(env.SHARED, "probe", "kvfs_probe.py")
     env.require_file(probe)
     p = subprocess.run([sys.executable, probe, d], capture_output=True, text=True, timeout=env.scaled(50))

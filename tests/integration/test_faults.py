@@ -212,7 +212,8 @@ for _ in range(64):
 
 @pytest.mark.options(dram="64M", space_wait=30)
 def test_interrupted_while_waiting_for_space(mount, client_a):
-    """A signal that a handler catches ends the wait for space with EINTR."""
+    """A signal that a handler catches ends the wait for space with EINTR. Who then gives up and closes publishes
+    nothing: half a file would look like a whole one."""
     fill_with_pinned(mount, 48)
     client_a.start_exec("""
 class Alarm(Exception): pass
@@ -227,9 +228,15 @@ try:
     result = "written"
 except Alarm:
     result = time.monotonic() - began
+try:
+    os.close(fd)
+    result = "closed"
+except OSError as e:
+    assert e.errno == errno.EIO, e
 """, path=os.path.join(mount.path, "f"))
     took = client_a.finish(env.scaled(10))
     assert isinstance(took, float) and 0.9 < took < env.scaled(3)
+    assert not os.path.exists(os.path.join(mount.path, "f"))
 
 
 def fill_with_pinned(mount, mib):

@@ -340,6 +340,7 @@ int main(int argc, char **argv)
 		disks[k] = (struct disk){
 			.cache = memory(), .medium = memory(), .end = &disks[k].first};
 	struct fuse_session *se = fuse_session_new(&args, &ops, sizeof(ops), NULL);
+	fuse_opt_free_args(&args);
 	if (!se || fuse_set_signal_handlers(se) || fuse_session_mount(se, argv[1]))
 		errx(99, "cannot mount at %s", argv[1]);
 	fuse_session_loop(se);
