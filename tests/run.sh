@@ -50,7 +50,7 @@ fi
 # Integration tests wait more than they work.
 jobs=()
 if "$python" -c 'import xdist' 2>/dev/null; then
-	jobs=(-n "${MCFS_TEST_JOBS:-3}" --dist load)
+	jobs=(-n "${MCFS_TEST_JOBS:-4}" --dist load)
 fi
 
 # Jobs of an outer make are none of the tests' business.

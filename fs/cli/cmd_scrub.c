@@ -188,10 +188,11 @@ int run_scrub(const struct command *cmd, int argc, char **argv)
 
 	if (rc >= 0)
 		return rc;
-	if (mount_find(options.mount, argv[optind], o.mount) || scrub_order(&o))
-		return CLI_FAILED;
+	/* Before it begins: Ctrl-C ends the scrub, not only this program. */
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	if (mount_find(options.mount, argv[optind], o.mount) || scrub_order(&o))
+		return CLI_FAILED;
 	rc = o.detaches ? read_status(o.mount, &scrub) : wait_end(&o, !options.json, &scrub);
 	if (rc)
 		return CLI_FAILED;
