@@ -10,7 +10,7 @@
 #   MCFS_BUILD          build tree (default build)
 #   MCFS_BUILD_ASAN     the same, built with SANITIZE=address,undefined
 #   MCFS_BUILD_TSAN     the same, built with SANITIZE=thread
-#   MCFS_TEST_JOBS      integration tests that run at once (default 3)
+#   MCFS_TEST_JOBS      integration tests that run at once (default 4)
 #   PYTHON              a python3 with pytest (default: the first of PATH's and /usr/bin's)
 #   MCFS_STAGE_TIMEOUT  seconds one pytest run may take (default 900)
 #

@@ -45,7 +45,7 @@ static bool holds(const struct registration *r, uint64_t off, uint64_t len)
 }
 
 /* Through the file, not the mapping: a page that is missing is an error, no signal. */
-static int copy_in(const struct registration *r, uint64_t off, void *to, size_t len)
+int batch_copy_in(const struct registration *r, uint64_t off, void *to, size_t len)
 {
 	if (!holds(r, off, len))
 		return -EFAULT;
@@ -159,7 +159,7 @@ static int read_name_span(struct batch *b, uint64_t *start_out, char **raw_out)
 	if (!*raw_out)
 		return -ENOMEM;
 	*start_out = low;
-	return copy_in(b->reg, low, *raw_out, high - low);
+	return batch_copy_in(b->reg, low, *raw_out, high - low);
 }
 
 static int read_item_names(struct batch *b)
@@ -187,7 +187,7 @@ static int read_item_names(struct batch *b)
 		if (!holds(b->reg, i->name, i->name_bytes))
 			i->status = -EFAULT;
 		else if (!span)
-			i->status = copy_in(b->reg, i->name, one, i->name_bytes);
+			i->status = batch_copy_in(b->reg, i->name, one, i->name_bytes);
 		if (i->status)
 			continue;
 		const char *raw = span ? span + (i->name - start) : one;
@@ -260,7 +260,7 @@ static int read_items(struct batch *b)
 	b->targets = calloc(b->io.n_items, sizeof(*b->targets));
 	if (!b->items || !b->targets)
 		return -ENOMEM;
-	rc = copy_in(b->reg, b->io.items, b->items, bytes);
+	rc = batch_copy_in(b->reg, b->io.items, b->items, bytes);
 	if (rc)
 		return rc;
 	for (uint32_t k = 0; k < b->io.n_items; k++) {
@@ -289,7 +289,7 @@ static int read_lookup(struct batch *b)
 	b->names = malloc((size_t)b->io.names_bytes + 1);
 	if (!b->states || !b->names)
 		return -ENOMEM;
-	rc = copy_in(b->reg, b->io.names, b->names, b->io.names_bytes);
+	rc = batch_copy_in(b->reg, b->io.names, b->names, b->io.names_bytes);
 	return rc ? rc : holds(b->reg, b->io.items, bytes) ? 0 : -EFAULT;
 }
 
@@ -334,7 +334,7 @@ int batch_create(struct session *s, const struct mcfs_submit *io, struct batch *
 	b->deadline_ns = now_mono_ns() + (int64_t)us * 1000;
 	rc = session_use_buffer(s, io->buffer, &b->reg);
 	if (!rc && io->suffix_bytes)
-		rc = copy_in(b->reg, io->suffix, b->suffix, io->suffix_bytes);
+		rc = batch_copy_in(b->reg, io->suffix, b->suffix, io->suffix_bytes);
 	if (!rc && io->op == MCFS_OP_LOOKUP) {
 		rc = read_lookup(b);
 	} else if (!rc) {

@@ -82,6 +82,8 @@ void batch_read(struct batch *b);
 void batch_prefetch(struct batch *b);
 void batch_write(struct batch *b);
 
+/* Copies bytes of a registered buffer, by a system call. -EFAULT: not inside it, or not there any more. */
+int batch_copy_in(const struct registration *r, uint64_t off, void *to, size_t len);
 /* Where segment bytes of an item lie, for one readv or writev: fills iov with at most max pieces of its
  * bytes [from, from + len); returns how many, *len_out is what they hold. */
 struct iovec;

@@ -2,9 +2,9 @@
 /*
  * WRITE: from a client's memory into new objects, each published whole under its name.
  *
- *   frame taken - filled with one pwritev for as many segments as it takes - checksum from the frame, so
- *   that it is of what was stored, whatever the client changes meanwhile - sealed - a chunk of names
- *   committed in one catalog batch under all their stripes
+ *   frame taken - filled in pieces: copied from the client's memory to ours, checksum, into the frame, so
+ *   that the checksum is of what was stored, whatever the client changes meanwhile - sealed - a chunk of
+ *   names committed in one catalog batch under all their stripes
  *
  * A group is one chunk: an item that fails takes the others along.
  */
@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -33,9 +32,8 @@
 #include "options.h"
 
 #define CHUNK 64
-#define MAX_IOV 1024
-/* What is written is read back for its checksum while it is in the cache. */
-#define PIECE_BYTES (UINT64_C(256) << 10)
+/* A piece stays in the cache between its three passes. */
+#define PIECE_BYTES (UINT64_C(128) << 10)
 
 /* One object on its way. */
 struct fresh {
@@ -68,33 +66,39 @@ static int take_frame(struct batch *b, uint64_t size, struct frame *f)
 	return rc;
 }
 
-static int write_piece(struct batch *b, const struct mcfs_item *i, const struct registration *reg,
-		       const struct frame *f, uint64_t off, uint64_t len)
+/* Bytes [off, off + len) of an item, from its segments. */
+static int gather(const struct mcfs_item *i, const struct registration *reg, uint64_t off, char *to, uint64_t len)
 {
-	struct iovec iov[MAX_IOV];
-	struct space_wait w = batch_wait(b);
-	uint64_t holds;
+	bool is_dense = i->segment_count == 1 || i->stride == i->segment_bytes;
+	int rc = 0;
 
-	for (uint64_t done = 0; done < len;) {
-		int n_iov = batch_segments(i, reg, off + done, len - done, iov, MAX_IOV, &holds);
-		ssize_t n = pwritev(f->fd, iov, n_iov, (off_t)(off + done));
-		if (n > 0) {
-			done += (uint64_t)n;
-		} else if (n == 0 || errno == ENOSPC || errno == ENOMEM) {
-			/* The tmpfs itself can be full for a moment: frames are sized ahead. */
-			int rc = space_make(b->session->fs, len - done, &w);
-			if (rc)
-				return rc;
-		} else if (errno != EINTR) {
-			return -errno;
-		}
+	if (is_dense)
+		return batch_copy_in(reg, i->base + off, to, len);
+	for (uint64_t piece; !rc && len; off += piece, to += piece, len -= piece) {
+		uint64_t k = off / i->segment_bytes, at = off % i->segment_bytes;
+		piece = i->segment_bytes - at < len ? i->segment_bytes - at : len;
+		rc = batch_copy_in(reg, i->base + k * i->stride + at, to, piece);
 	}
-	return 0;
+	return rc;
+}
+
+static int write_piece(struct batch *b, struct frame *f, const char *bytes, uint64_t off, uint64_t len)
+{
+	struct fs *fs = b->session->fs;
+	struct space_wait w = batch_wait(b);
+	int rc;
+
+	/* The tmpfs itself can be full for a moment: frames are sized ahead. */
+	while ((rc = tier_call(fs->dram, write, f, bytes, len, off)) == -ENOSPC) {
+		rc = space_make(fs, len, &w);
+		if (rc)
+			break;
+	}
+	return rc;
 }
 
 static int fill_frame(struct batch *b, struct fresh *x, char *scratch)
 {
-	struct fs *fs = b->session->fs;
 	const struct mcfs_item *i = &b->items[x->item];
 	uint64_t size = x->record.size;
 
@@ -103,12 +107,13 @@ static int fill_frame(struct batch *b, struct fresh *x, char *scratch)
 		uint32_t *crc = &x->record.crc[off / CATALOG_CRC_CHUNK];
 		int rc = batch_stopped(b);
 		if (!rc)
-			rc = write_piece(b, i, b->targets[x->item].reg, &x->frame, off, len);
-		if (!rc)
-			rc = tier_call(fs->dram, read, &x->frame, scratch, len, off);
+			rc = gather(i, b->targets[x->item].reg, off, scratch, len);
 		if (rc)
 			return rc;
 		*crc = crc32c(off % CATALOG_CRC_CHUNK ? *crc : 0, scratch, len);
+		rc = write_piece(b, &x->frame, scratch, off, len);
+		if (rc)
+			return rc;
 	}
 	return 0;
 }

@@ -379,7 +379,7 @@ Test(fastpath_write, a_group_is_at_most_1024_objects)
 
 /* ---- failure ---- */
 
-static const enum fault_op ops[] = {FAULT_take, FAULT_charge, FAULT_read, FAULT_seal};
+static const enum fault_op ops[] = {FAULT_take, FAULT_charge, FAULT_write, FAULT_seal};
 #define N_OPS (sizeof(ops) / sizeof(*ops))
 
 /* Walks the nth call of an operation that fails; what is not written stays as it was. */
