@@ -10,7 +10,7 @@
 #   MCFS_BUILD          build tree (default build)
 #   MCFS_BUILD_ASAN     the same, built with SANITIZE=address,undefined
 #   MCFS_BUILD_TSAN     the same, built with SANITIZE=thread
-#   MCFS_TEST_JOBS      integration tests that run at once (default 4)
+#   MCFS_TEST_JOBS      integration tests that run at once (default 3)
 #   PYTHON              a python3 with pytest (default: the first of PATH's and /usr/bin's)
 #   MCFS_STAGE_TIMEOUT  seconds one pytest run may take (default 900)
 #
@@ -50,7 +50,7 @@ fi
 # Integration tests wait more than they work.
 jobs=()
 if "$python" -c 'import xdist' 2>/dev/null; then
-	jobs=(-n "${MCFS_TEST_JOBS:-4}" --dist load)
+	jobs=(-n "${MCFS_TEST_JOBS:-3}" --dist load)
 fi
 
 # Jobs of an outer make are none of the tests' business.

@@ -57,6 +57,7 @@ struct residency {
 	uint64_t copying_bytes;
 	uint64_t spilling_bytes; /* of their frames: will be in the reserve */
 	uint64_t wanted_bytes; /* of writers that wait for room */
+	bool is_trimming;    /* a worker takes what is too much off the ssd: others would take it again */
 	bool is_filling;     /* the reserve is being filled up to the dram tier's low watermark */
 	struct object_queue copies, promotions;
 	struct age_histogram dram_age, ssd_age;

@@ -60,7 +60,7 @@ int ssd_space_make(struct fs *fs, uint64_t bytes)
 	return has_any ? 0 : rc;
 }
 
-void ssd_space_trim(struct fs *fs)
+static void trim(struct fs *fs)
 {
 	struct tier_stats s;
 	uint64_t freed = 0, one = 0;
@@ -73,4 +73,20 @@ void ssd_space_trim(struct fs *fs)
 			return;
 		freed = freed + one < s.used_bytes ? freed + one : s.used_bytes;
 	}
+}
+
+void ssd_space_trim(struct fs *fs)
+{
+	struct residency *r = fs->residency;
+
+	pthread_mutex_lock(&fs->lock);
+	bool is_mine = !r->is_trimming;
+	r->is_trimming = true;
+	pthread_mutex_unlock(&fs->lock);
+	if (!is_mine)
+		return;
+	trim(fs);
+	pthread_mutex_lock(&fs->lock);
+	r->is_trimming = false;
+	pthread_mutex_unlock(&fs->lock);
 }
