@@ -13,6 +13,7 @@ s           one such session
 @pytest.mark.mooncake     the behaviour is mooncakefs's own: skipped on MCFS_TEST_DIR
 @pytest.mark.limit(90)    seconds the test may take (default 60)
 @pytest.mark.one_mode     how bytes reach the reader plays no part: run with passthrough only
+@pytest.mark.no_asan      about packages or the terminal: not run again under AddressSanitizer
 """
 import os
 import re
@@ -33,14 +34,18 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "mooncake: behaviour that only mooncakefs has")
     config.addinivalue_line("markers", "limit(seconds): time limit of the test")
     config.addinivalue_line("markers", "one_mode: the same with passthrough and without: run once")
+    config.addinivalue_line("markers", "no_asan: not run again under AddressSanitizer")
 
 
 def pytest_collection_modifyitems(config, items):
-    """What is the same in both modes is left out of the second run, not counted as skipped there."""
-    once = [i for i in items if i.get_closest_marker("one_mode")] if env.PASSTHROUGH == "off" else []
-    if once:
-        config.hook.pytest_deselected(items=once)
-        items[:] = [i for i in items if not i.get_closest_marker("one_mode")]
+    """What would be the same again is left out of the later runs, not counted as skipped there."""
+    left_out = {"one_mode"} if env.PASSTHROUGH == "off" else set()
+    if "asan" in os.path.basename(env.BUILD):
+        left_out.add("no_asan")
+    again = [i for i in items if any(i.get_closest_marker(m) for m in left_out)]
+    if again:
+        config.hook.pytest_deselected(items=again)
+        items[:] = [i for i in items if i not in again]
 
 
 def pytest_unconfigure(config):

@@ -24,7 +24,7 @@ except ImportError:
 
 from mooncakefs import lmcache_connector, sglang_hicache  # noqa: E402
 
-pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
 
 KINDS = ["numpy", pytest.param("torch", marks=pytest.mark.skipif(torch is None, reason="needs torch"))]
 

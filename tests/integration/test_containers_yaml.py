@@ -9,7 +9,7 @@ from harness import env
 
 yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
 
-pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
 
 STATUS = "/mnt/mooncake/.mooncake/status.json"
 

@@ -10,7 +10,7 @@ import pytest
 from harness import env
 from harness.ctl import check_ctl, ctl, ctl_json
 
-pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
 
 
 @pytest.fixture

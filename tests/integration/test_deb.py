@@ -10,7 +10,7 @@ import pytest
 from harness import env
 from harness.box import Box
 
-pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
 
 
 @pytest.fixture(scope="module")

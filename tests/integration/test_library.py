@@ -13,7 +13,7 @@ import pytest
 from harness import env
 from harness.library import GROUP, MISS, READY, RECONNECT, Failed, Library, Map
 
-pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
 
 KIB = 1024
 

@@ -15,7 +15,7 @@ from harness import crash
 from harness.content import peek, put, write_all
 from harness.faultdisk import FaultDisks, sync
 
-pytestmark = pytest.mark.mooncake
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
 EACH = 7
 ROUNDS = crash.rounds(20)
 # What a start or the first read finds and clears: copies whose bytes never reached the medium.

@@ -18,7 +18,7 @@ sys.path.insert(0, PACKAGE)
 import mooncakefs  # noqa: E402
 from mooncakefs import abi  # noqa: E402
 
-pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
 
 KIB = 1024
 

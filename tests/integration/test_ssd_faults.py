@@ -14,7 +14,7 @@ from harness import crash, env
 from harness.content import get, pattern, put, wait_for
 from harness.faultdisk import FaultDisks, sync
 
-pytestmark = pytest.mark.mooncake
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
 KIB, MIB = env.KIB, env.MIB
 N_WRITERS, PER_WRITER, SIZE = 4, 28, 512 * KIB
 DISK_MIB = 192

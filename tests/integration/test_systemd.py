@@ -11,7 +11,7 @@ from harness import env
 from harness.box import Box
 from harness.content import wait_for
 
-pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
 
 UNIT = "mooncakefs@mnt-mooncake.service"
 CONFIG = "/etc/mooncakefs/mnt-mooncake.conf"

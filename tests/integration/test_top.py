@@ -20,7 +20,7 @@ from harness import env
 from harness.content import pattern, put, wait_for
 from harness.ctl import ctl
 
-pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
 _CONTROL = re.compile(r"\033\[(\??)([\d;]*)([A-Za-z])")
 
 
