@@ -15,7 +15,6 @@
 #include "object/object.h"
 #include "object/space.h"
 #include "object/verify.h"
-#include "object/version.h"
 
 #define ROUND_MS 250
 #define TRIM_ROUNDS 240 /* once a minute */
@@ -52,7 +51,7 @@ static void add_found(struct found *x, const struct object *o)
 
 static void find_expired(void *arg, struct object *o)
 {
-	if (o->ttl_s && o->state == OBJECT_LIVE && version_age_s(o->id) > o->ttl_s)
+	if (o->state == OBJECT_LIVE && object_is_expired(o))
 		add_found(arg, o);
 }
 

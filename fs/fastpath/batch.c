@@ -112,8 +112,7 @@ static size_t name_room(const struct batch *b, uint16_t kind, size_t bytes)
 	return (kind == MCFS_NAME_BINARY ? 2 * bytes + b->io.suffix_bytes : bytes) + 1;
 }
 
-/* raw: the client's bytes. Returns the length written to "to". */
-static size_t spell_name(const struct batch *b, uint16_t kind, const char *raw, size_t bytes, char *to)
+size_t batch_spell_name(const struct batch *b, uint16_t kind, const char *raw, size_t bytes, char *to)
 {
 	static const char digits[] = "0123456789abcdef";
 	size_t n = 0;
@@ -192,7 +191,7 @@ static int read_item_names(struct batch *b)
 			continue;
 		const char *raw = span ? span + (i->name - start) : one;
 		t->name = b->names + at;
-		t->name_len = spell_name(b, i->name_kind, raw, i->name_bytes, b->names + at);
+		t->name_len = batch_spell_name(b, i->name_kind, raw, i->name_bytes, b->names + at);
 		at += t->name_len + 1;
 		i->status = check_name(t->name, t->name_len);
 	}

@@ -84,12 +84,22 @@ void batch_write(struct batch *b);
 
 /* Copies bytes of a registered buffer, by a system call. -EFAULT: not inside it, or not there any more. */
 int batch_copy_in(const struct registration *r, uint64_t off, void *to, size_t len);
-/* Where segment bytes of an item lie, for one readv or writev: fills iov with at most max pieces of its
- * bytes [from, from + len); returns how many, *len_out is what they hold. */
+/*
+ * Spells a client's name (enum mcfs_name_kind) into "to", with its NUL; a binary one as hexadecimal digits
+ * and the suffix: 2 * bytes + suffix_bytes + 1. Returns its length.
+ */
+size_t batch_spell_name(const struct batch *b, uint16_t kind, const char *raw, size_t bytes, char *to);
+/*
+ * Where segment bytes of an item lie, for one readv or writev: fills iov with at most max pieces of its
+ * bytes [from, from + len); returns how many, *len_out is what they hold.
+ */
 struct iovec;
 int batch_segments(const struct mcfs_item *i, const struct registration *reg, uint64_t from, uint64_t len,
 		   struct iovec *iov, int max, uint64_t *len_out);
-/* The inode number behind a DIR handle that the session may search (want: X_OK, W_OK). -EPERM, -ENOENT, -EACCES. */
+/*
+ * The inode number behind a DIR handle that the session may search (want: X_OK, W_OK). -EPERM, -ENOENT,
+ * -EACCES.
+ */
 int batch_directory(struct batch *b, uint64_t handle, int want, uint64_t *ino_out);
 /* The same for the named items [from, to): their directories and keys, or what is wrong as their status. */
 void batch_find_directories(struct batch *b, uint32_t from, uint32_t to, int want);

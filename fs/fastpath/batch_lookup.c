@@ -10,7 +10,6 @@
 #include "fs.h"
 #include "object/draft.h"
 #include "object/object.h"
-#include "object/version.h"
 
 /* Names looked up while the lock is held: some 20 us. */
 #define CHUNK 128
@@ -22,23 +21,6 @@ struct chunk {
 	uint32_t n;
 };
 
-static const char digits[] = "0123456789abcdef";
-
-/* One binary name as text. */
-static size_t spell(const struct batch *b, const char *raw, char *to)
-{
-	size_t n = 0;
-
-	for (uint16_t k = 0; k < b->io.name_bytes; k++) {
-		to[n++] = digits[(unsigned char)raw[k] >> 4];
-		to[n++] = digits[raw[k] & 15];
-	}
-	memcpy(to + n, b->suffix, b->io.suffix_bytes);
-	n += b->io.suffix_bytes;
-	to[n] = '\0';
-	return n;
-}
-
 /* The next n names from *at on; b->names ends with a NUL of ours. */
 static void spell_chunk(const struct batch *b, uint64_t dir_ino, const char **at, uint32_t n, struct chunk *c)
 {
@@ -48,7 +30,7 @@ static void spell_chunk(const struct batch *b, uint64_t dir_ino, const char **at
 	for (uint32_t k = 0; k < n; k++) {
 		size_t len;
 		if (b->io.name_kind == MCFS_NAME_BINARY) {
-			len = spell(b, *at, c->spelled[k]);
+			len = batch_spell_name(b, MCFS_NAME_BINARY, *at, b->io.name_bytes, c->spelled[k]);
 			c->names[k] = c->spelled[k];
 			*at += b->io.name_bytes;
 		} else {
@@ -61,11 +43,6 @@ static void spell_chunk(const struct batch *b, uint64_t dir_ino, const char **at
 	}
 }
 
-static bool is_expired(const struct object *o)
-{
-	return o->ttl_s && version_age_s(o->id) > o->ttl_s;
-}
-
 static void look(struct fs *fs, uint64_t dir_ino, struct chunk *c, struct mcfs_state *out)
 {
 	guard_lock(&fs->lock);
@@ -75,7 +52,7 @@ static void look(struct fs *fs, uint64_t dir_ino, struct chunk *c, struct mcfs_s
 		if (!c->names[k])
 			continue;
 		struct object *o = name_index_find_locked(fs, c->keys[k]);
-		if (o && !o->is_evicting && !is_expired(o))
+		if (o && !o->is_evicting && !object_is_expired(o))
 			out[k] = (struct mcfs_state){
 				.state = MCFS_READY,
 				.tier = o->dram_frame || !o->size ? MCFS_TIER_DRAM : MCFS_TIER_SSD,

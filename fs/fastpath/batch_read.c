@@ -20,7 +20,6 @@
 #include "object/residency.h"
 #include "object/space.h"
 #include "object/verify.h"
-#include "object/version.h"
 
 #define CHUNK 64
 #define MAX_IOV 1024
@@ -52,17 +51,17 @@ static int find_by_name(struct batch *b, const struct target *t, struct object *
 
 	if (!o || o->is_evicting || o->state != OBJECT_LIVE)
 		return -ENOENT;
+	if (object_is_expired(o))
+		return -ENOENT;
 	if (!o->mode)
 		return -EAGAIN;
-	if (o->ttl_s && version_age_s(o->id) > o->ttl_s)
-		return -ENOENT;
 	if (!cred_may(&b->session->cred, o->mode, o->uid, o->gid, R_OK))
 		return -EACCES;
 	*out = o;
 	return 0;
 }
 
-/* An adopted object's owner and time to live are in the catalog only, until somebody asks. */
+/* An adopted object's owner is in the catalog only, until somebody asks. */
 static int learn_owner(struct batch *b, const struct target *t)
 {
 	struct fs *fs = b->session->fs;
@@ -73,10 +72,8 @@ static int learn_owner(struct batch *b, const struct target *t)
 		return rc;
 	pthread_mutex_lock(&fs->lock);
 	struct object *o = object_find_locked(fs, e.object_id);
-	if (o) {
+	if (o)
 		object_set_owner_locked(o, &e);
-		object_set_ttl_locked(fs, o, e.policy.ttl_s);
-	}
 	pthread_mutex_unlock(&fs->lock);
 	entry_fini(&e);
 	return o ? 0 : -ENOENT;
@@ -178,7 +175,8 @@ struct chunk {
 };
 
 /* Reads the rest of an item one piece after another; gives the frame back. */
-static int read_rest(struct batch *b, uint32_t k, struct object *o, const struct borrowed_frame *f, uint64_t len)
+static int read_rest(struct batch *b, uint32_t k, struct object *o, const struct borrowed_frame *f,
+		     uint64_t len)
 {
 	struct fs *fs = b->session->fs;
 	int rc = read_pieces(b, &b->items[k], b->targets[k].reg, f->fd, len);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -23,6 +24,7 @@
 #include "fs.h"
 #include "inode_table.h"
 #include "notifier.h"
+#include "object/copies.h"
 #include "object/durable.h"
 #include "object/namespace.h"
 #include "object/object.h"
@@ -34,6 +36,7 @@
 #define CHUNK 64
 /* A piece stays in the cache between its three passes. */
 #define PIECE_BYTES (UINT64_C(128) << 10)
+#define GATHER_IOV 64
 
 /* One object on its way. */
 struct fresh {
@@ -53,12 +56,8 @@ static int take_frame(struct batch *b, uint64_t size, struct frame *f)
 	struct space_wait w = batch_wait(b);
 	int rc = space_take_frame(fs, size, f, &w);
 
-	while (!rc && (rc = tier_call(fs->dram, charge, f, size)) == -ENOSPC) {
-		uint64_t has = f->charged_bytes;
-		rc = space_make(fs, size > has ? size - has : 1, &w);
-		if (rc)
-			break;
-	}
+	if (!rc)
+		rc = space_charge(fs, f, size, &w);
 	if (!rc && f->size_bytes != size)
 		rc = tier_call(fs->dram, resize, f, size);
 	if (rc && f->id)
@@ -67,32 +66,18 @@ static int take_frame(struct batch *b, uint64_t size, struct frame *f)
 }
 
 /* Bytes [off, off + len) of an item, from its segments. */
-static int gather(const struct mcfs_item *i, const struct registration *reg, uint64_t off, char *to, uint64_t len)
+static int gather(const struct mcfs_item *i, const struct registration *reg, uint64_t off,
+		  char *to, uint64_t len)
 {
-	bool is_dense = i->segment_count == 1 || i->stride == i->segment_bytes;
+	struct iovec iov[GATHER_IOV];
 	int rc = 0;
 
-	if (is_dense)
-		return batch_copy_in(reg, i->base + off, to, len);
-	for (uint64_t piece; !rc && len; off += piece, to += piece, len -= piece) {
-		uint64_t k = off / i->segment_bytes, at = off % i->segment_bytes;
-		piece = i->segment_bytes - at < len ? i->segment_bytes - at : len;
-		rc = batch_copy_in(reg, i->base + k * i->stride + at, to, piece);
-	}
-	return rc;
-}
-
-static int write_piece(struct batch *b, struct frame *f, const char *bytes, uint64_t off, uint64_t len)
-{
-	struct fs *fs = b->session->fs;
-	struct space_wait w = batch_wait(b);
-	int rc;
-
-	/* The tmpfs itself can be full for a moment: frames are sized ahead. */
-	while ((rc = tier_call(fs->dram, write, f, bytes, len, off)) == -ENOSPC) {
-		rc = space_make(fs, len, &w);
-		if (rc)
-			break;
+	for (uint64_t holds; !rc && len; off += holds, len -= holds) {
+		int n = batch_segments(i, reg, off, len, iov, GATHER_IOV, &holds);
+		for (int k = 0; !rc && k < n; to += iov[k++].iov_len) {
+			uint64_t at = (uint64_t)((char *)iov[k].iov_base - reg->map);
+			rc = batch_copy_in(reg, reg->offset + at, to, iov[k].iov_len);
+		}
 	}
 	return rc;
 }
@@ -111,7 +96,8 @@ static int fill_frame(struct batch *b, struct fresh *x, char *scratch)
 		if (rc)
 			return rc;
 		*crc = crc32c(off % CATALOG_CRC_CHUNK ? *crc : 0, scratch, len);
-		rc = write_piece(b, &x->frame, scratch, off, len);
+		struct space_wait w = batch_wait(b);
+		rc = space_write(b->session->fs, &x->frame, scratch, len, off, &w);
 		if (rc)
 			return rc;
 	}
@@ -165,8 +151,7 @@ static void give_up(struct batch *b, struct fresh *x)
 	else if (x->record.dram_frame)
 		tier_call(fs->dram, drop, x->record.dram_frame, x->record.size, x->record.charged_bytes);
 	if (x->record.ssd_frame)
-		tier_call(fs->ssd, drop, x->record.ssd_frame, x->record.size,
-			  (x->record.size + 4095) & ~4095ull);
+		tier_call(fs->ssd, drop, x->record.ssd_frame, x->record.size, ssd_charge(x->record.size));
 }
 
 /* ---- names ---- */

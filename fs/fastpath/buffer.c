@@ -206,19 +206,14 @@ static int grow(struct fs *fs, struct buffer *b, uint64_t bytes, struct space_wa
 {
 	struct tier_stats s;
 	uint64_t old = b->frame.size_bytes;
-	int rc;
 
 	tier_call(fs->dram, get_stats, &s);
 	if (!reserve(fs, b, bytes, s.budget_bytes / BUFFER_BUDGET_PART))
 		return -EFBIG;
-	while ((rc = tier_call(fs->dram, charge, &b->frame, bytes)) == -ENOSPC) {
-		uint64_t has = b->frame.charged_bytes;
-		rc = space_make(fs, bytes > has ? bytes - has : 1, w);
-		if (rc)
-			return rc;
-	}
-	if (!rc)
-		rc = tier_call(fs->dram, resize, &b->frame, bytes);
+	int rc = space_charge(fs, &b->frame, bytes, w);
+	if (rc)
+		return rc;
+	rc = tier_call(fs->dram, resize, &b->frame, bytes);
 	while (!rc && (rc = fill(b, old, bytes, w)) == -ENOSPC) {
 		/* The tmpfs itself may be full for a moment: frames are sized ahead. */
 		rc = space_make(fs, bytes - old, w);

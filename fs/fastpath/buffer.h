@@ -59,7 +59,10 @@ int buffer_unlink(struct fs *fs, const char *name);
  * take; -ENOSPC and -EINTR as space_make.
  */
 int buffer_resize(struct fs *fs, struct buffer *b, uint64_t bytes, struct space_wait *w);
-/* The name after number after in the order of creation, with its inode (no ref); NULL: no more. fs->lock held. */
+/*
+ * The name after number after in the order of creation, with its inode (no ref); NULL: no more. fs->lock
+ * held.
+ */
 const struct buffer *buffer_next_locked(struct fs *fs, uint64_t after);
 
 /*

@@ -11,7 +11,10 @@ struct executor;
 struct fs;
 
 struct executor *executor_create(void);
-/* Takes b over; its completion is posted to its session. 0, or -EAGAIN: no thread can be had, b stays the caller's. */
+/*
+ * Takes b over; its completion is posted to its session. 0, or -EAGAIN: no thread can be had, b stays the
+ * caller's.
+ */
 int executor_submit(struct executor *x, struct batch *b);
 /* Interrupts what is queued or running, joins. */
 void executor_destroy(struct executor *x);

@@ -130,7 +130,7 @@ static void open_direct(struct ssd_read *r)
 {
 	char path[32];
 
-	r->done = r->next = 0;
+	r->next = 0;
 	r->n_in_flight = 0;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", r->fd);
 	r->direct_fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
@@ -153,8 +153,12 @@ void ssd_read_all(struct batch *b, struct ssd_read *reads, uint32_t n)
 	bool is_broken = false;
 
 	for (uint32_t m = 0; m < n; m++)
+		reads[m].done = 0;
+	if (!ring)
+		return; /* the caller reads it all */
+	for (uint32_t m = 0; m < n; m++)
 		open_direct(&reads[m]);
-	while (ring && !is_broken) {
+	while (!is_broken) {
 		bool may_ask = !batch_stopped(b);
 		while (may_ask && k < n && n_in_flight < DEPTH) {
 			if (ask(ring, &reads[k]))

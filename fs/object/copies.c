@@ -134,7 +134,7 @@ static void read_names(struct recording *r, bool *is_open)
 
 static void lock_names(struct recording *r)
 {
-	pthread_mutex_t *all[COPIES_BATCH];
+	pthread_mutex_t *all[COPIES_BATCH] = { NULL };
 	size_t n = 0;
 
 	for (size_t k = 0; k < r->n; k++)
@@ -258,7 +258,7 @@ static bool any(const bool *v, size_t n)
 int copies_record(struct fs *fs, struct copy_change *changes, size_t n, bool must_sync)
 {
 	struct recording *r = xcalloc(1, sizeof(*r));
-	bool is_open[COPIES_BATCH];
+	bool is_open[COPIES_BATCH] = { false };
 	int rc = 0;
 
 	*r = (struct recording){ .fs = fs, .changes = changes, .n = n };

@@ -173,8 +173,9 @@ void draft_rename_locked(struct fs *fs, struct draft *d, struct inode *dir, cons
 void draft_poison_locked(struct fs *fs, struct draft *d);
 uint32_t draft_count_locked(struct fs *fs);
 /*
- * A dirty draft of that name, not who's, whose handles are all flushed: RELEASE is on the way, unless a mapping
- * keeps it open, which SETTLE_WAIT_NS after its last FLUSH or WRITE is taken for granted. NULL: none.
+ * A dirty draft of that name, not who's, whose handles are all flushed: RELEASE is on the way, unless a
+ * mapping keeps it open, which SETTLE_WAIT_NS after its last FLUSH or WRITE is taken for granted. NULL:
+ * none.
  */
 struct draft *draft_find_settling_locked(struct fs *fs, uint64_t dir_ino, const char *name,
 					 const struct caller_id *who);

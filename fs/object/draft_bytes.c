@@ -46,34 +46,6 @@ static uint64_t expected_size(struct fs *fs, struct draft *d, uint64_t end, size
 	return end;
 }
 
-static int charge(struct fs *fs, struct draft *d, uint64_t bytes, struct space_wait *w)
-{
-	int rc;
-
-	while ((rc = tier_call(fs->dram, charge, &d->frame, bytes)) == -ENOSPC) {
-		/* A charge counts whole pages and the frame itself: more may be missing than bytes say. */
-		uint64_t has = d->frame.charged_bytes;
-		rc = space_make(fs, bytes > has ? bytes - has : 1, w);
-		if (rc)
-			return rc;
-	}
-	return rc;
-}
-
-static int write_frame(struct fs *fs, struct draft *d, const void *buf, size_t len, uint64_t off,
-		       struct space_wait *w)
-{
-	int rc;
-
-	/* The tmpfs itself can be full for a moment: frames are sized ahead in whole huge pages. */
-	while ((rc = tier_call(fs->dram, write, &d->frame, buf, len, off)) == -ENOSPC) {
-		rc = space_make(fs, len, w);
-		if (rc)
-			return rc;
-	}
-	return rc;
-}
-
 static int open_base(struct fs *fs, struct draft *d)
 {
 	const char *tier;
@@ -131,12 +103,12 @@ static int copy_base(struct fs *fs, struct draft *d, uint64_t len, struct space_
 	if (len && !buf)
 		return -ENOMEM;
 	if (len)
-		rc = charge(fs, d, len, w);
+		rc = space_charge(fs, &d->frame, len, w);
 	for (uint64_t off = 0; !rc && off < len;) {
 		size_t n = len - off < COPY_BYTES ? (size_t)(len - off) : COPY_BYTES;
 		rc = read_base(fs, d, buf, n, off);
 		if (!rc)
-			rc = write_frame(fs, d, buf, n, off, w);
+			rc = space_write(fs, &d->frame, buf, n, off, w);
 		if (!rc) {
 			crc_track_write(&d->crc, buf, n, off);
 			off += n;

@@ -59,10 +59,21 @@ static int make_copy(struct fs *fs, struct object *o)
 	int fd = object_open_frame(fs, o, &tier);
 
 	if (fd < 0)
-		return -EIO;
+		return fd;
 	int rc = durable_copy_fd(fs, fd, o->size, &c.frame);
 	close(fd);
 	return rc ? rc : copies_record(fs, &c, 1, true);
+}
+
+/* -ENOENT: replaced or unlinked for good, though memory may not say so for a moment yet. */
+static int has_record(struct fs *fs, const struct object *o)
+{
+	struct object_record r;
+	int rc = catalog_object_get(fs->catalog, o->id, &r);
+
+	if (!rc)
+		object_record_fini(&r);
+	return rc;
 }
 
 int durable_object(struct fs *fs, struct object *o)
@@ -78,11 +89,14 @@ int durable_object(struct fs *fs, struct object *o)
 		if (is_done)
 			return catalog_sync(fs->catalog);
 		rc = has_copy ? sync_copy(fs, o) : make_copy(fs, o);
-		if (rc == -ENOENT) {
+		if (rc && rc != -ENOENT)
+			return rc;
+		if (rc)
 			verify_drop_bad(fs); /* the dram frame, if there is one, is copied anew */
-			rc = 0;
-		}
+		rc = has_record(fs, o);
 	}
+	if (rc == -ENOENT)
+		return catalog_sync(fs->catalog);
 	return rc ? rc : -EIO;
 }
 

@@ -10,6 +10,7 @@
 #include "object/copies.h"
 #include "object/residency.h"
 #include "object/verify.h"
+#include "object/version.h"
 
 /* Passthrough ids kept open for the next open: it then costs no open of the frame. */
 #define MAX_IDLE_BACKINGS 1024
@@ -129,7 +130,6 @@ void object_attach_inode_locked(struct fs *fs, struct inode *i)
 	i->object = o;
 	o->inode = i;
 	object_set_owner_locked(o, &i->e);
-	object_set_ttl_locked(fs, o, i->e.policy.ttl_s); /* an adopted object's record does not have it */
 	if (o->state == OBJECT_REPLACED) {
 		i->state = INODE_REPLACED;
 		i->replaced_ns = o->replaced_ns;
@@ -167,6 +167,11 @@ void object_set_owner_locked(struct object *o, const struct entry *e)
 	o->mode = (uint16_t)e->mode;
 	o->uid = e->uid;
 	o->gid = e->gid;
+}
+
+bool object_is_expired(const struct object *o)
+{
+	return o->ttl_s && version_age_s(o->id) > o->ttl_s;
 }
 
 bool object_any_ttl_locked(struct fs *fs)
@@ -370,38 +375,75 @@ void object_free_unlocked(struct fs *fs, struct object *o)
 	pthread_mutex_unlock(&fs->lock);
 }
 
+/* Where an object's bytes were at a moment; others may promote, spill or drop a copy meanwhile. */
+struct places {
+	uint64_t dram, ssd;
+};
+
+static struct places places_of(const struct object *o)
+{
+	return (struct places){ o->dram_frame, o->ssd_frame };
+}
+
+/* No copy was found, because they moved while they were looked at. */
+static bool has_moved(const struct object *o, struct places seen, int rc)
+{
+	return rc == -ENOENT && (o->dram_frame != seen.dram || o->ssd_frame != seen.ssd);
+}
+
 int object_open_frame(struct fs *fs, struct object *o, const char **tier_out)
 {
-	int fd = -ENOENT;
+	struct places seen;
+	int fd;
 
-	if (o->dram_frame) {
-		fd = verify_open(fs, o, fs->dram, NULL);
-		*tier_out = "dram";
-	}
-	if (fd < 0 && o->ssd_frame) {
-		fd = verify_open(fs, o, fs->ssd, NULL);
-		*tier_out = "ssd";
-	}
+	do {
+		seen = places_of(o);
+		fd = -ENOENT;
+		if (seen.dram) {
+			fd = verify_open(fs, o, fs->dram, NULL);
+			*tier_out = "dram";
+		}
+		if (fd < 0 && o->ssd_frame) {
+			fd = verify_open(fs, o, fs->ssd, NULL);
+			*tier_out = "ssd";
+		}
+	} while (has_moved(o, seen, fd));
 	return fd;
+}
+
+static void borrow_dram(struct fs *fs, struct object *o, struct borrowed_frame *out)
+{
+	uint64_t frame = o->dram_frame;
+
+	*out = (struct borrowed_frame){ .tier = fs->dram, .id = frame, .fd = -ENOENT };
+	if (!frame)
+		return;
+	out->fd = tier_call(fs->dram, borrow, frame);
+	if (out->fd == -ENOENT && o->dram_frame == frame)
+		verify_report_bad(fs, o, fs->dram, frame, ENOENT);
+}
+
+static void borrow_ssd(struct fs *fs, struct object *o, const struct space_wait *w,
+		       struct borrowed_frame *out)
+{
+	int rc = verify_before_open(fs, o, w);
+
+	*out = (struct borrowed_frame){ .tier = fs->ssd, .id = o->ssd_frame, .fd = rc };
+	if (!rc)
+		out->fd = verify_open(fs, o, fs->ssd, w);
 }
 
 int object_borrow_frame(struct fs *fs, struct object *o, const struct space_wait *w,
 			struct borrowed_frame *out)
 {
-	uint64_t frame = o->dram_frame;
+	struct places seen;
 
-	*out = (struct borrowed_frame){ .tier = fs->dram, .id = frame, .fd = -ENOENT };
-	if (frame) {
-		out->fd = tier_call(fs->dram, borrow, frame);
-		if (out->fd == -ENOENT)
-			verify_report_bad(fs, o, fs->dram, frame, ENOENT);
-	}
-	if (out->fd < 0 && o->ssd_frame) {
-		int rc = verify_before_open(fs, o, w);
-		*out = (struct borrowed_frame){ .tier = fs->ssd, .id = o->ssd_frame, .fd = rc };
-		if (!rc)
-			out->fd = verify_open(fs, o, fs->ssd, w);
-	}
+	do {
+		seen = places_of(o);
+		borrow_dram(fs, o, out);
+		if (out->fd < 0 && o->ssd_frame)
+			borrow_ssd(fs, o, w, out);
+	} while (has_moved(o, seen, out->fd));
 	return out->fd < 0 ? out->fd : 0;
 }
 

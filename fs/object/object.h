@@ -88,6 +88,7 @@ void object_touch_locked(struct fs *fs, struct object *o, uint64_t caller);
 void object_set_policy_locked(struct fs *fs, struct object *o, const struct policy_attr *p);
 /* Seconds from publish to removal, 0: none. */
 void object_set_ttl_locked(struct fs *fs, struct object *o, uint32_t ttl_s);
+bool object_is_expired(const struct object *o);
 bool object_any_ttl_locked(struct fs *fs);
 /* What its name's owner and mode are now; they save readers of many objects a look at the catalog. */
 void object_set_owner_locked(struct object *o, const struct entry *e);

@@ -218,6 +218,34 @@ int space_take_frame(struct fs *fs, uint64_t size_hint_bytes, struct frame *out,
 	return rc;
 }
 
+int space_charge(struct fs *fs, struct frame *f, uint64_t bytes, struct space_wait *w)
+{
+	int rc;
+
+	while ((rc = tier_call(fs->dram, charge, f, bytes)) == -ENOSPC) {
+		/* A charge counts whole pages and the frame itself: more may be missing than bytes say. */
+		uint64_t has = f->charged_bytes;
+		rc = space_make(fs, bytes > has ? bytes - has : 1, w);
+		if (rc)
+			return rc;
+	}
+	return rc;
+}
+
+int space_write(struct fs *fs, struct frame *f, const void *buf, size_t len, uint64_t off,
+		struct space_wait *w)
+{
+	int rc;
+
+	/* The tmpfs itself can be full for a moment: frames are sized ahead in whole huge pages. */
+	while ((rc = tier_call(fs->dram, write, f, buf, len, off)) == -ENOSPC) {
+		rc = space_make(fs, len, w);
+		if (rc)
+			return rc;
+	}
+	return rc;
+}
+
 int space_take_spare_frame(struct fs *fs, uint64_t bytes, struct frame *out)
 {
 	struct frame f = FRAME_NONE;

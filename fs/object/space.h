@@ -16,6 +16,7 @@
 #define MCFS_SPACE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "mcfs/tier.h"
@@ -38,6 +39,13 @@ int space_make(struct fs *fs, uint64_t bytes, struct space_wait *w);
 /* A frame to write, with room for size_hint_bytes made beforehand by eviction (recycled if possible). */
 int space_take_frame(struct fs *fs, uint64_t size_hint_bytes, struct frame *out,
 		     struct space_wait *w);
+/*
+ * Charges a frame of the dram tier for bytes in all, and writes to it, making room as often as that
+ * needs. 0, as space_make, or what else the tier said.
+ */
+int space_charge(struct fs *fs, struct frame *f, uint64_t bytes, struct space_wait *w);
+int space_write(struct fs *fs, struct frame *f, const void *buf, size_t len, uint64_t off,
+		struct space_wait *w);
 /*
  * A frame charged for bytes, for a copy that is worth no loss: only frames of objects that have a copy on
  * the ssd go for it. -ENOSPC at once.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files below .mooncake/buffers: passthrough for mapping, one backing id for all opens; read(2) and
- * write(2) are served here. Without passthrough a mapping would be of the page cache instead of the daemon's memory, so
- * there are none then.
+ * write(2) are served here. Without passthrough a mapping would be of the page cache instead of the
+ * daemon's memory, so there are none then.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -100,7 +100,8 @@ void buffer_io_open(fuse_req_t req, struct inode *i, struct fuse_file_info *fi)
 void buffer_io_read(fuse_req_t req, struct handle *h, size_t size, uint64_t off)
 {
 	autofree char *buf = malloc(MAX_IO_BYTES);
-	ssize_t n = buf ? pread(h->buffer->frame.fd, buf, size < MAX_IO_BYTES ? size : MAX_IO_BYTES, (off_t)off) : -1;
+	size_t most = size < MAX_IO_BYTES ? size : MAX_IO_BYTES;
+	ssize_t n = buf ? pread(h->buffer->frame.fd, buf, most, (off_t)off) : -1;
 
 	if (n < 0)
 		reply_err(req, -errno);

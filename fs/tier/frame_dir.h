@@ -143,8 +143,8 @@ static inline struct frame_dir *frame_dir_of(struct tier *t)
 	.take = frame_dir_take, .charge = frame_dir_charge, .resize = frame_dir_resize, \
 	.write = frame_dir_write, .read = frame_dir_read, .zero = frame_dir_zero,       \
 	.seal = frame_dir_seal, .discard = frame_dir_discard, .open = frame_dir_open,   \
-	.drop = frame_dir_drop, .is_lost = frame_dir_is_lost, .may_return = frame_dir_may_return,                           \
-	.report_error = frame_dir_report_error,                                         \
+	.drop = frame_dir_drop, .is_lost = frame_dir_is_lost,                           \
+	.may_return = frame_dir_may_return, .report_error = frame_dir_report_error,     \
 	.borrow = frame_dir_borrow, .give_back = frame_dir_give_back,                   \
 	.scan = frame_dir_scan, .remove_orphan = frame_dir_remove_orphan,               \
 	.reclaim = frame_dir_reclaim, .get_stats = frame_dir_get_stats

@@ -7,6 +7,7 @@ fs          one mount for all tests of a file
 d           an empty directory of the test's own on fs
 new_client  a function that starts a client process, see harness.client
 live        fs, where buffers of sessions can be had; skips without passthrough
+own_live    mount, likewise
 new_session a function that opens sessions on it, each with a buffer: new_session(size)
 s           one such session
 
@@ -169,12 +170,22 @@ def client_b(new_client):
     return new_client()
 
 
+def _with_buffers(m):
+    if not m.passthrough_live:
+        pytest.skip("buffers need passthrough")
+    return m
+
+
 @pytest.fixture
 def live(fs):
     """The shared mount, where buffers can be had."""
-    if not fs.passthrough_live:
-        pytest.skip("buffers need passthrough")
-    return fs
+    return _with_buffers(fs)
+
+
+@pytest.fixture
+def own_live(mount):
+    """The test's own mount, where buffers can be had."""
+    return _with_buffers(mount)
 
 
 @pytest.fixture

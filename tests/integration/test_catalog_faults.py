@@ -8,11 +8,10 @@ import fcntl
 import glob
 import json
 import os
-import signal
 
 import pytest
 
-from harness.content import pattern, peek, put
+from harness.content import flip, n_intact, pattern, peek, put
 from harness.ctl import ctl
 
 pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
@@ -33,12 +32,6 @@ def fill(m):
     return files
 
 
-def leave(m):
-    """SIGTERM: the DRAM stays for the next start."""
-    m.signal(signal.SIGTERM)
-    m.wait_end()
-
-
 def catalog_files(m, part):
     found = sorted(p for p in glob.glob(m.state + "/catalog/*") if part in os.path.basename(p))
     assert found, f"no {part} in {os.listdir(m.state + '/catalog')}"
@@ -55,24 +48,6 @@ def tables(m, family):
             found.append(path)
     assert found, f"no table file of {family}"
     return found
-
-
-def flip(path, at):
-    with open(path, "r+b") as f:
-        f.seek(at)
-        byte = f.read(1)[0]
-        f.seek(at)
-        f.write(bytes([byte ^ 0x10]))
-
-
-def check(files):
-    """Every file has its bytes or is not there. Returns how many are there."""
-    n = 0
-    for path, data in files.items():
-        got = peek(path)
-        assert got is None or got == data, f"{path}: wrong bytes"
-        n += got is not None
-    return n
 
 
 def refused(m, *words):
@@ -100,7 +75,7 @@ def repaired(m):
 def test_what_holds_the_database_together(mount, part, how):
     """MANIFEST or CURRENT is missing or rubbish: a refusal; after the repair every file is there."""
     files = fill(mount)
-    leave(mount)
+    mount.terminate()
     path = catalog_files(mount, part)[-1]
     if how == "missing":
         os.unlink(path)
@@ -110,7 +85,7 @@ def test_what_holds_the_database_together(mount, part, how):
     refused(mount, part.rstrip("-"))
     repaired(mount)
     mount.start()
-    assert check(files) == len(files)
+    assert n_intact(files) == len(files)
 
 
 @pytest.mark.parametrize("part", ["MANIFEST-", "CURRENT"])
@@ -123,27 +98,27 @@ def test_it_is_missing_after_a_crash(mount, part):
     refused(mount, part.rstrip("-"))
     repaired(mount)
     mount.start()
-    assert check(files) == len(files)
+    assert n_intact(files) == len(files)
 
 
 @pytest.mark.parametrize("family", ["names", "objects"])
 def test_a_table_file_is_missing(mount, family):
     """A refusal that names the file; after the repair what is shown is right, and the rest is gone."""
     files = fill(mount)
-    leave(mount)
+    mount.terminate()
     path = tables(mount, family)[0]
     os.unlink(path)
     refused(mount, os.path.basename(path))
     repaired(mount)
     mount.start()
-    check(files)
+    n_intact(files)
     put(os.path.join(mount.path, "new"), b"takes new files")
 
 
 def test_bytes_without_a_name_are_found_again(mount):
     """The names are lost with their table file, the objects are not: they are in lost+found, whole."""
     files = fill(mount)
-    leave(mount)
+    mount.terminate()
     os.unlink(tables(mount, "names")[0])
     mount.expect_errors("catalog")
     done = json.loads(ctl("fsck", "--repair", "--json", mount.state).stdout)
@@ -159,24 +134,24 @@ def test_bytes_without_a_name_are_found_again(mount):
 def test_a_damaged_block_of_objects(mount):
     """A start that cannot read every object refuses, with the file's name."""
     files = fill(mount)
-    leave(mount)
+    mount.terminate()
     path = tables(mount, "objects")[0]
     flip(path, os.path.getsize(path) // 3)
     refused(mount, os.path.basename(path))
     repaired(mount)
     mount.start()
-    check(files)
+    n_intact(files)
 
 
 def test_a_damaged_block_of_names(mount):
     """Some names are misses, counted; others are served; a miss may be written anew."""
     files = fill(mount)
-    leave(mount)
+    mount.terminate()
     path = tables(mount, "names")[0]
     flip(path, os.path.getsize(path) // 3)
     mount.expect_errors("catalog")
     mount.start()
-    n = check(files)
+    n = n_intact(files)
     assert 0 < n < len(files)
     assert mount.counter("catalog_errors") > 0
     for path in files:
@@ -215,7 +190,7 @@ def test_the_tail_of_the_log_is_torn(mount, how):
             f.seek(end)
             f.write(os.urandom(200))
     mount.start()
-    n = check(files)
+    n = n_intact(files)
     assert n >= len(files) - 2
     if how != "rubbish behind":
         assert n < len(files)
@@ -226,7 +201,7 @@ def test_the_middle_of_the_log_is_damaged(mount):
     files, path = crashed(mount)
     flip(path, log_end(path) // 2)
     mount.start()
-    assert 0 < check(files) < len(files)
+    assert 0 < n_intact(files) < len(files)
     assert "the end of its log is damaged" in mount.said
     assert mount.counter("catalog_errors") > 0
 
@@ -236,7 +211,7 @@ def test_the_middle_of_the_log_is_damaged(mount):
 def test_the_lock_of_the_database_is_held(mount):
     """Another process has the catalog: a refusal that says so, and nothing is harmed."""
     files = fill(mount)
-    leave(mount)
+    mount.terminate()
     with open(mount.state + "/catalog/LOCK", "r+b") as f:
         fcntl.lockf(f, fcntl.LOCK_EX)
         mount.expect_errors(r"catalog|cannot start")
@@ -244,4 +219,4 @@ def test_the_lock_of_the_database_is_held(mount):
         assert code == 1 and "LOCK" in said and "open in another process" in said, said
         assert ctl("fsck", "--repair", mount.state).returncode == 1
     mount.start()
-    assert check(files) == len(files)
+    assert n_intact(files) == len(files)

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from harness import env
-from harness.content import get, pattern, peek, put, wait_for
+from harness.content import flip, get, n_intact, pattern, peek, put, wait_for
 from harness.ctl import check_ctl, ctl, ctl_json
 
 pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
@@ -30,17 +30,6 @@ def fill(m, n=30, size=5000):
     return files
 
 
-def leave(m):
-    m.signal(signal.SIGTERM)
-    m.wait_end()
-
-
-def lose_dram(m):
-    """What a reboot does."""
-    for where in m.dram_mounts():
-        subprocess.run(["umount", where], check=True)
-
-
 def ssd_frames(m):
     found = sorted(glob.glob(m.state + "/ssd/??/??/" + "[0-9a-f]" * 16))
     assert found
@@ -58,29 +47,12 @@ def kinds(document):
     return {f["kind"]: f["count"] for f in document["findings"]}
 
 
-def flip(path, at):
-    with open(path, "r+b") as f:
-        f.seek(at)
-        byte = f.read(1)[0]
-        f.seek(at)
-        f.write(bytes([byte ^ 1]))
-
-
-def n_right(files):
-    n = 0
-    for path, data in files.items():
-        got = peek(path)
-        assert got is None or got == data, f"{path}: wrong bytes"
-        n += got is not None
-    return n
-
-
 # ---- fsck ----
 
 def test_a_stopped_daemon_leaves_a_clean_state(mount):
     """Exit 0, and the counts are those of what was written."""
     files = fill(mount)
-    leave(mount)
+    mount.terminate()
     code, found = fsck(mount, "--data")
     assert code == 0 and found["clean"] and found["complete"] and not found["findings"]
     assert found["files"] == found["objects"] == len(files)
@@ -92,7 +64,7 @@ def test_a_stopped_daemon_leaves_a_clean_state(mount):
     text = check_ctl("fsck", mount.state)
     assert f"{mount.state}: clean." in text
     mount.start()
-    assert n_right(files) == len(files)
+    assert n_intact(files) == len(files)
 
 
 def test_it_refuses_while_the_daemon_runs(mount):
@@ -135,28 +107,28 @@ def test_a_killed_daemon_leaves_leftovers_at_most(mount):
     assert code == 0 and found["clean"] and found["findings"][0]["repaired"] > 0
     assert fsck(mount)[0] == 0
     mount.start()
-    assert n_right(files) == len(files)
+    assert n_intact(files) == len(files)
 
 
 def test_after_a_reboot(mount):
     """Objects that were in DRAM alone are leftovers; what is on the ssd stays."""
     files = fill(mount)
-    leave(mount)
-    lose_dram(mount)
+    mount.terminate()
+    mount.lose_dram()
     code, found = fsck(mount)
     assert code == 1 and kinds(found) == {"lost_with_dram": len(files) // 2}
     assert not found["tiers"][0]["present"]
     assert fsck(mount, "--repair")[0] == 0
     assert fsck(mount)[1]["objects"] == len(files) // 2
     mount.start()
-    assert n_right(files) == len(files) // 2
+    assert n_intact(files) == len(files) // 2
 
 
 def test_frames_changed_behind_the_back(mount):
     """Deleted, cut, flipped and swapped frames: found, repaired, and no wrong byte is read afterwards."""
     files = fill(mount)
-    leave(mount)
-    lose_dram(mount)
+    mount.terminate()
+    mount.lose_dram()
     assert fsck(mount, "--repair")[0] == 0
     gone, cut, flipped, one, other = ssd_frames(mount)[:5]
     os.unlink(gone)
@@ -175,25 +147,25 @@ def test_frames_changed_behind_the_back(mount):
     assert code == 0 and found["clean"]
     assert fsck(mount, "--data")[0] == 0
     mount.start()
-    assert n_right(files) == len(files) // 2 - 5
+    assert n_intact(files) == len(files) // 2 - 5
 
 
 def test_a_bad_copy_with_a_good_one_in_dram(mount):
     """The copy goes, no name does."""
     files = fill(mount)
-    leave(mount)
+    mount.terminate()
     flip(ssd_frames(mount)[0], 10)
     code, found = fsck(mount, "--data")
     assert code == 1 and kinds(found) == {"wrong_frame_bytes": 1}
     assert fsck(mount, "--data", "--repair")[0] == 0
     mount.start()
-    assert n_right(files) == len(files)
+    assert n_intact(files) == len(files)
 
 
 def test_the_ssd_directory_is_named(mount):
     """--ssd in place of what the state directory says."""
     fill(mount)
-    leave(mount)
+    mount.terminate()
     assert ctl("fsck", "--ssd", mount.state + "/ssd", mount.state).returncode == 0
 
 
@@ -216,7 +188,7 @@ def test_a_promise_is_told_and_kept(mount):
 def test_orphans_go_in_the_background_of_a_start(mount):
     """Frames that no record names are removed once the mount answers, counted and logged; no other is."""
     files = fill(mount, n=5)
-    leave(mount)
+    mount.terminate()
     frames = ssd_frames(mount)
     folder, name = os.path.split(frames[0])
     # The lowest ten bits of an id do not tell its directory.
@@ -228,7 +200,7 @@ def test_orphans_go_in_the_background_of_a_start(mount):
     mount.start()
     wait_for(lambda: mount.counter("orphans") >= len(orphans), 10, "the sweep")
     assert ssd_frames(mount) == frames
-    assert n_right(files) == len(files)
+    assert n_intact(files) == len(files)
 
 
 # ---- scrub ----
@@ -250,8 +222,8 @@ def test_scrub_of_good_frames(mount):
 def test_scrub_drops_bad_copies(mount):
     """Exit 1 and a counter; what is in DRAM as well lives on, the rest is a miss."""
     files = fill(mount, n=10)
-    leave(mount)
-    lose_dram(mount)
+    mount.terminate()
+    mount.lose_dram()
     mount.start()
     mount.expect_errors("frame|object")
     for path in ssd_frames(mount)[:3]:
@@ -260,7 +232,7 @@ def test_scrub_drops_bad_copies(mount):
     result = json.loads(done.stdout)
     assert done.returncode == 1 and result["bad"] == 3 and result["checked"] == 10
     assert mount.counter("corrupt") == 3
-    assert n_right(files) == 7
+    assert n_intact(files) == 7
     assert ctl_json("scrub", mount.path)["bad"] == 0
 
 

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from harness import env
+from harness.content import make_dir, put_blocks
 from harness.library import GROUP, MISS, READY, RECONNECT, Failed, Library, Map
 
 pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
@@ -19,37 +20,17 @@ KIB = 1024
 
 
 @pytest.fixture
-def live(mount):
-    """A mount with sessions."""
-    if not mount.passthrough_live:
-        pytest.skip("sessions need passthrough")
-    return mount
-
-
-@pytest.fixture
-def lib(live):
-    with Library(live.path) as made:
+def lib(own_live):
+    with Library(own_live.path) as made:
         yield made
-
-
-def make_dir(mount, path):
-    full = os.path.join(mount.path, path)
-    os.makedirs(full)
-    return full
-
-
-def put_blocks(folder, n, size, start=0):
-    for i in range(start, start + n):
-        with open(os.path.join(folder, f"b{i}"), "wb") as f:
-            f.write(bytes([i % 251]) * size)
 
 
 # ---- reading and writing ----
 
 
-def test_read_gives_what_files_hold(live, lib):
+def test_read_gives_what_files_hold(own_live, lib):
     """300 files of different sizes in one call, byte for byte; a missing one fails alone."""
-    folder = make_dir(live, "kv/r")
+    folder = make_dir(own_live, "kv/r")
     sizes = [1 + 37 * i for i in range(300)]
     for i, size in enumerate(sizes):
         put_blocks(folder, 1, size, i)
@@ -65,9 +46,9 @@ def test_read_gives_what_files_hold(live, lib):
             assert memory.get(i * 16 * KIB, size) == bytes([i % 251]) * size
 
 
-def test_written_objects_are_files(live, lib):
+def test_written_objects_are_files(own_live, lib):
     """What one call writes, plain reads find whole, with its mode; names with any bytes."""
-    folder = make_dir(live, "kv/w")
+    folder = make_dir(own_live, "kv/w")
     memory = lib.buffer(64 * KIB)
     memory.put(0, os.urandom(64 * KIB))
     names = [b"plain", b"\xff\xfe bytes \n", b"n" * 255]
@@ -82,9 +63,9 @@ def test_written_objects_are_files(live, lib):
             assert f.read() == memory.get(i * 1000, 5000)
 
 
-def test_strided_segments_gather_and_scatter(live, lib):
+def test_strided_segments_gather_and_scatter(own_live, lib):
     """An object is put together out of strided pieces, and read back into other strides."""
-    make_dir(live, "kv/s")
+    make_dir(own_live, "kv/s")
     d = lib.dir("kv/s")
     memory = lib.buffer(1 << 20)
     data = os.urandom(8 * KIB)
@@ -96,9 +77,9 @@ def test_strided_segments_gather_and_scatter(live, lib):
     assert b"".join(memory.get((1 << 19) + i * 9000, 2 * KIB) for i in range(4)) == data
 
 
-def test_group_is_all_or_none(live, lib):
+def test_group_is_all_or_none(own_live, lib):
     """A group with one bad name publishes nothing."""
-    folder = make_dir(live, "kv/g")
+    folder = make_dir(own_live, "kv/g")
     d = lib.dir("kv/g")
     memory = lib.buffer(4096)
     n, r = lib.write(d, [("a", memory.at(0), 10), ("b/c", memory.at(0), 10)], flags=GROUP)
@@ -108,9 +89,9 @@ def test_group_is_all_or_none(live, lib):
     assert n == 2 and sorted(os.listdir(folder)) == ["a", "b"]
 
 
-def test_lookup_tells_the_ready_prefix(live, lib):
+def test_lookup_tells_the_ready_prefix(own_live, lib):
     """4,096 names: all there; then one in the middle unlinked."""
-    folder = make_dir(live, "kv/l")
+    folder = make_dir(own_live, "kv/l")
     d = lib.dir("kv/l")
     memory = lib.buffer(4096)
     names = [f"{i:064x}" for i in range(4096)]
@@ -124,9 +105,9 @@ def test_lookup_tells_the_ready_prefix(live, lib):
     assert (states[1000].state, states[1001].state) == (MISS, READY)
 
 
-def test_open_file_is_read_by_handle(live, lib):
+def test_open_file_is_read_by_handle(own_live, lib):
     """A file's descriptor stands for its version, also when the name holds another by now."""
-    folder = make_dir(live, "kv/h")
+    folder = make_dir(own_live, "kv/h")
     put_blocks(folder, 1, 5000)
     path = os.path.join(folder, "b0")
     memory = lib.buffer(8 * KIB)
@@ -147,9 +128,9 @@ def test_open_file_is_read_by_handle(live, lib):
 # ---- without waiting ----
 
 
-def test_tickets_end_and_the_descriptor_tells(live, lib):
+def test_tickets_end_and_the_descriptor_tells(own_live, lib):
     """Tickets under way make the session's descriptor readable."""
-    folder = make_dir(live, "kv/t")
+    folder = make_dir(own_live, "kv/t")
     put_blocks(folder, 16, 64 * KIB)
     d = lib.dir("kv/t")
     memory = lib.buffer(16 * 64 * KIB)
@@ -171,9 +152,9 @@ def test_tickets_end_and_the_descriptor_tells(live, lib):
         lib.so.mcfs_ticket_free(ticket)
 
 
-def test_many_tickets_come_back(live, lib):
+def test_many_tickets_come_back(own_live, lib):
     """2,000 tickets of several threads at once, all collected."""
-    folder = make_dir(live, "kv/m")
+    folder = make_dir(own_live, "kv/m")
     put_blocks(folder, 1, 4096)
     d = lib.dir("kv/m")
     memory = lib.buffer(4096)
@@ -197,9 +178,9 @@ def test_many_tickets_come_back(live, lib):
     assert not bad
 
 
-def test_cancelled_ticket_ends(live, lib):
+def test_cancelled_ticket_ends(own_live, lib):
     """A cancelled ticket ends soon, and its items say how far it came."""
-    folder = make_dir(live, "kv/c")
+    folder = make_dir(own_live, "kv/c")
     put_blocks(folder, 64, 1 << 20)
     d = lib.dir("kv/c")
     memory = lib.buffer(1 << 20)
@@ -216,9 +197,9 @@ def test_cancelled_ticket_ends(live, lib):
 # ---- maps ----
 
 
-def test_map_shows_the_object_in_place(live, lib):
+def test_map_shows_the_object_in_place(own_live, lib):
     """A mapping holds its version through an overwrite and an unlink."""
-    folder = make_dir(live, "kv/z")
+    folder = make_dir(own_live, "kv/z")
     put_blocks(folder, 1, 100_000)
     m = Map()
     lib.check(lib.so.mcfs_map(lib.dir("kv/z"), b"b0", 1, ctypes.byref(m)))
@@ -239,7 +220,7 @@ def test_no_mount_is_named(lib, tmp_path):
     assert e.value.errno == errno.ENOENT and str(tmp_path) in str(e.value)
 
 
-def test_buffers_are_bounded(live, lib):
+def test_buffers_are_bounded(own_live, lib):
     """More than the mount gives to buffers is refused and named, and a freed one makes room."""
     with pytest.raises(Failed) as e:
         lib.buffer(1 << 40)
@@ -247,7 +228,7 @@ def test_buffers_are_bounded(live, lib):
     for _ in range(20):
         b = lib.buffer(64 << 20)
         assert lib.so.mcfs_buffer_free(b.handle) == 0
-    assert os.listdir(live.control("buffers")) == []
+    assert os.listdir(own_live.control("buffers")) == []
 
 
 @pytest.mark.options(passthrough="off")
@@ -261,13 +242,13 @@ def test_a_mount_without_passthrough_is_told(mount):
 # ---- a restarted daemon ----
 
 
-def test_a_dead_daemon_is_told(live):
-    live.expect_errors(".")
-    with Library(live.path) as lib:
-        make_dir(live, "kv/d")
+def test_a_dead_daemon_is_told(own_live):
+    own_live.expect_errors(".")
+    with Library(own_live.path) as lib:
+        make_dir(own_live, "kv/d")
         d = lib.dir("kv/d")
         memory = lib.buffer(4096)
-        live.kill9()
+        own_live.kill9()
         with pytest.raises(Failed) as e:
             lib.write(d, [("a", memory.at(0), 10)])
         assert e.value.errno == errno.ENOTCONN
@@ -275,17 +256,17 @@ def test_a_dead_daemon_is_told(live):
         memory.put(0, b"still there")
 
 
-def test_session_gets_over_a_restart(live):
+def test_session_gets_over_a_restart(own_live):
     """After kill -9 and a new start: reconnect, and buffers hold what they held and work again."""
-    live.expect_errors(".")
-    with Library(live.path) as lib:
-        folder = make_dir(live, "kv/d")
+    own_live.expect_errors(".")
+    with Library(own_live.path) as lib:
+        folder = make_dir(own_live, "kv/d")
         d = lib.dir("kv/d")
         memory = lib.buffer(8 << 20)
         data = os.urandom(1 << 20)
         memory.put(7 << 20, data)
-        live.kill9()
-        live.start()
+        own_live.kill9()
+        own_live.start()
         with pytest.raises(Failed):
             lib.write(d, [("a", memory.at(7 << 20), 1 << 20)])
         assert lib.so.mcfs_session_reconnect(lib.session, 5000) == 0
@@ -296,15 +277,15 @@ def test_session_gets_over_a_restart(live):
         assert memory.get(0, 1 << 20) == data
 
 
-def test_calls_reconnect_when_told_to(live):
-    live.expect_errors(".")
-    with Library(live.path, RECONNECT) as lib:
-        make_dir(live, "kv/d")
+def test_calls_reconnect_when_told_to(own_live):
+    own_live.expect_errors(".")
+    with Library(own_live.path, RECONNECT) as lib:
+        make_dir(own_live, "kv/d")
         d = lib.dir("kv/d")
         memory = lib.buffer(1 << 20)
         for i in range(2):
-            live.kill9()
-            live.start()
+            own_live.kill9()
+            own_live.start()
             assert lib.write(d, [(f"a{i}", memory.at(0), 1000)])[0] == 1
         assert lib.lookup(d, ["a0", "a1", "a2"])[0] == 2
 
@@ -312,17 +293,17 @@ def test_calls_reconnect_when_told_to(live):
 # ---- the example ----
 
 
-def test_example_loads_a_prefix(live):
+def test_example_loads_a_prefix(own_live):
     """examples/prefix_load: 256 blocks; the chain is broken at 200."""
     example = os.path.join(env.BUILD, "examples", "prefix_load")
     if not os.path.exists(example):
         pytest.skip(f"not built: {example}")
-    folder = make_dir(live, "kv/e")
+    folder = make_dir(own_live, "kv/e")
     put_blocks(folder, 256, 64 * KIB)
     names = "\n".join(f"b{i}" for i in range(256))
 
     def run():
-        return subprocess.run([example, live.path, "kv/e", "65536"], input=names, capture_output=True, text=True,
+        return subprocess.run([example, own_live.path, "kv/e", "65536"], input=names, capture_output=True, text=True,
                               timeout=env.scaled(30))
     done = run()
     assert (done.returncode, done.stdout) == (0, "256 of 256 blocks ready, 256 loaded\n"), done.stderr

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from harness import env
+from harness.content import make_dir, put_blocks
 
 PACKAGE = os.path.join(env.REPO, "examples", "python")
 sys.path.insert(0, PACKAGE)
@@ -24,37 +25,17 @@ KIB = 1024
 
 
 @pytest.fixture
-def live(mount):
-    """A mount with sessions."""
-    if not mount.passthrough_live:
-        pytest.skip("sessions need passthrough")
-    return mount
-
-
-@pytest.fixture
-def session(live):
-    with mooncakefs.Session(live.path) as s:
+def session(own_live):
+    with mooncakefs.Session(own_live.path) as s:
         yield s
-
-
-def make_dir(mount, path):
-    full = os.path.join(mount.path, path)
-    os.makedirs(full)
-    return full
-
-
-def put_blocks(folder, n, size):
-    for i in range(n):
-        with open(os.path.join(folder, f"b{i}"), "wb") as f:
-            f.write(bytes([i % 251]) * size)
 
 
 # ---- reading and writing ----
 
 
-def test_read_gives_what_files_hold(live, session):
+def test_read_gives_what_files_hold(own_live, session):
     """300 files in one call; a missing one fails alone and check() names it."""
-    put_blocks(make_dir(live, "kv/r"), 300, 5000)
+    put_blocks(make_dir(own_live, "kv/r"), 300, 5000)
     d = session.directory("kv/r")
     buffer = session.buffer(300 * 8 * KIB)
     batch = session.batch("read")
@@ -70,9 +51,9 @@ def test_read_gives_what_files_hold(live, session):
         assert buffer.memory[i * 8 * KIB:i * 8 * KIB + 5000] == bytes([i % 251]) * 5000
 
 
-def test_a_batch_can_be_run_again(live, session):
+def test_a_batch_can_be_run_again(own_live, session):
     """The same batch after a file was overwritten: other bytes, another version."""
-    folder = make_dir(live, "kv/a")
+    folder = make_dir(own_live, "kv/a")
     put_blocks(folder, 1, 100)
     buffer = session.buffer(4096)
     batch = session.batch("read").add(session.directory("kv/a"), "b0", buffer[:4096])
@@ -84,9 +65,9 @@ def test_a_batch_can_be_run_again(live, session):
     assert buffer.memory[:3] == b"new"
 
 
-def test_what_lies_in_no_buffer_is_copied(live, session):
+def test_what_lies_in_no_buffer_is_copied(own_live, session):
     """bytes out, bytearray in: the buffer protocol of anything."""
-    folder = make_dir(live, "kv/b")
+    folder = make_dir(own_live, "kv/b")
     d = session.directory("kv/b")
     data = [os.urandom(10 + i * 1000) for i in range(20)]
     assert d.write([f"o{i}" for i in range(20)], data).n_ok == 20
@@ -99,8 +80,8 @@ def test_what_lies_in_no_buffer_is_copied(live, session):
         d.read(["o0"], [b"constant"])
 
 
-def test_strides_gather_and_scatter(live, session):
-    make_dir(live, "kv/s")
+def test_strides_gather_and_scatter(own_live, session):
+    make_dir(own_live, "kv/s")
     d = session.directory("kv/s")
     buffer = session.buffer(1 << 20)
     data = os.urandom(8 * KIB)
@@ -112,9 +93,9 @@ def test_strides_gather_and_scatter(live, session):
     assert b"".join(back.memory[i * 9000:i * 9000 + 2 * KIB] for i in range(4)) == data
 
 
-def test_group_and_names(live, session):
+def test_group_and_names(own_live, session):
     """A group with a bad name publishes nothing; binary names are hexadecimal files."""
-    folder = make_dir(live, "kv/g")
+    folder = make_dir(own_live, "kv/g")
     d = session.directory("kv/g")
     assert d.write(["a", "b/c"], [b"1", b"2"], group=True).n_ok == 0
     assert os.listdir(folder) == []
@@ -125,9 +106,9 @@ def test_group_and_names(live, session):
     assert sorted(os.listdir(folder)) == ["01ab.bin", "a", "b"]
 
 
-def test_lookup_tells_the_ready_prefix(live, session):
+def test_lookup_tells_the_ready_prefix(own_live, session):
     """As text and as packed hashes; states by index and all at once."""
-    folder = make_dir(live, "kv/l")
+    folder = make_dir(own_live, "kv/l")
     d = session.directory("kv/l")
     hashes = mooncakefs.Hashes(b"".join(i.to_bytes(16, "big") for i in range(2000)), 16, ".kv")
     names = [f"{i:032x}.kv" for i in range(2000)]
@@ -144,8 +125,8 @@ def test_lookup_tells_the_ready_prefix(live, session):
     assert d.lookup([]).ready == 0
 
 
-def test_open_file_is_read_by_handle(live, session):
-    folder = make_dir(live, "kv/h")
+def test_open_file_is_read_by_handle(own_live, session):
+    folder = make_dir(own_live, "kv/h")
     put_blocks(folder, 1, 5000)
     buffer = session.buffer(8 * KIB)
     with open(os.path.join(folder, "b0"), "rb") as f:
@@ -154,10 +135,10 @@ def test_open_file_is_read_by_handle(live, session):
         assert batch.run().check()[0].bytes == 4000
 
 
-def test_more_than_max_items_go_in_parts(live, session):
+def test_more_than_max_items_go_in_parts(own_live, session):
     """What the daemon takes at once is no limit of the package."""
     session.max_items = 100
-    make_dir(live, "kv/p")
+    make_dir(own_live, "kv/p")
     d = session.directory("kv/p")
     names = [f"n{i}" for i in range(350)]
     assert d.write(names, [b"%d" % i for i in range(350)]).n_ok == 350
@@ -170,8 +151,8 @@ def test_more_than_max_items_go_in_parts(live, session):
     assert e.value.errno == errno.E2BIG
 
 
-def test_bad_arguments_are_refused(live, session):
-    make_dir(live, "kv/x")
+def test_bad_arguments_are_refused(own_live, session):
+    make_dir(own_live, "kv/x")
     d = session.directory("kv/x")
     buffer = session.buffer(4096)
     for arguments in ({"segments": 2, "segment_bytes": 4000}, {"segments": 0}, {"segments": 2, "stride": 100}):
@@ -196,8 +177,8 @@ def test_bad_arguments_are_refused(live, session):
         mooncakefs.Session("/proc")
 
 
-def test_map_object_shows_it_in_place(live, session):
-    folder = make_dir(live, "kv/m")
+def test_map_object_shows_it_in_place(own_live, session):
+    folder = make_dir(own_live, "kv/m")
     put_blocks(folder, 2, 10_000)
     view = mooncakefs.map_object(os.path.join(folder, "b1"))
     os.unlink(os.path.join(folder, "b1"))
@@ -209,10 +190,10 @@ def test_map_object_shows_it_in_place(live, session):
 # ---- arrays and tensors ----
 
 
-def test_numpy_arrays_share_the_buffer(live, session):
+def test_numpy_arrays_share_the_buffer(own_live, session):
     """An array over a region is read into without a copy, and is found where it lies."""
     numpy = pytest.importorskip("numpy")
-    make_dir(live, "kv/n")
+    make_dir(own_live, "kv/n")
     d = session.directory("kv/n")
     buffer = session.buffer(1 << 20)
     array = buffer[4096:4096 + 4000].numpy("float32", (10, -1))
@@ -233,9 +214,9 @@ def test_numpy_arrays_share_the_buffer(live, session):
         d.read(["whole"], [numpy.zeros((50, 40), "float32")[:, ::2]])
 
 
-def test_torch_tensors_share_the_buffer(live, session):
+def test_torch_tensors_share_the_buffer(own_live, session):
     torch = pytest.importorskip("torch")
-    make_dir(live, "kv/t")
+    make_dir(own_live, "kv/t")
     d = session.directory("kv/t")
     buffer = session.buffer(1 << 20)
     tensor = buffer[8192:8192 + 2048].torch(torch.float16, (4, 256))
@@ -254,9 +235,9 @@ def test_torch_tensors_share_the_buffer(live, session):
 # ---- without waiting ----
 
 
-def test_asyncio_reads_side_by_side(live, session):
+def test_asyncio_reads_side_by_side(own_live, session):
     """Twenty batches of one loop; the loop goes on meanwhile."""
-    put_blocks(make_dir(live, "kv/y"), 20, 64 * KIB)
+    put_blocks(make_dir(own_live, "kv/y"), 20, 64 * KIB)
     d = session.directory("kv/y")
     buffer = session.buffer(20 * 64 * KIB)
     ticks = 0
@@ -284,9 +265,9 @@ def test_asyncio_reads_side_by_side(live, session):
         assert buffer.memory[i * 64 * KIB] == i
 
 
-def test_a_cancelled_task_ends_after_its_ticket(live, session):
+def test_a_cancelled_task_ends_after_its_ticket(own_live, session):
     """When CancelledError arrives, the memory is no longer in use."""
-    put_blocks(make_dir(live, "kv/c"), 64, 1 << 20)
+    put_blocks(make_dir(own_live, "kv/c"), 64, 1 << 20)
     d = session.directory("kv/c")
     buffer = session.buffer(1 << 20)
     batch = session.batch("read")
@@ -303,9 +284,9 @@ def test_a_cancelled_task_ends_after_its_ticket(live, session):
     asyncio.run(asyncio.wait_for(main(), env.scaled(20)))
 
 
-def test_threads_share_a_session(live, session):
+def test_threads_share_a_session(own_live, session):
     """Synchronous calls and tickets of several threads."""
-    put_blocks(make_dir(live, "kv/th"), 8, 4096)
+    put_blocks(make_dir(own_live, "kv/th"), 8, 4096)
     d = session.directory("kv/th")
     bad = []
 
@@ -326,8 +307,8 @@ def test_threads_share_a_session(live, session):
     assert not bad
 
 
-def test_a_ticket_tells_whether_it_has_ended(live, session):
-    put_blocks(make_dir(live, "kv/k"), 1, 4096)
+def test_a_ticket_tells_whether_it_has_ended(own_live, session):
+    put_blocks(make_dir(own_live, "kv/k"), 1, 4096)
     batch = session.batch("read").add(session.directory("kv/k"), "b0", session.buffer(4096)[:])
     ticket = batch.submit()
     assert ticket.wait(env.scaled(10)).n_ok == 1
@@ -337,24 +318,24 @@ def test_a_ticket_tells_whether_it_has_ended(live, session):
 # ---- life ----
 
 
-def test_nothing_is_left_when_it_closes(live):
+def test_nothing_is_left_when_it_closes(own_live):
     """Buffers leave no name, descriptors are closed, and what was made of a buffer stays valid memory."""
     before = set(os.listdir("/proc/self/fd"))
-    with mooncakefs.Session(live.path) as s:
-        make_dir(live, "kv/f")
+    with mooncakefs.Session(own_live.path) as s:
+        make_dir(own_live, "kv/f")
         s.directory("kv/f").write(["a"], [b"x" * 100])
         buffer = s.buffer(1 << 20)
         view = buffer.memory
         view[0] = 5
-        assert os.listdir(live.control("buffers")) == []
+        assert os.listdir(own_live.control("buffers")) == []
     assert view[0] == 5
     del view, buffer
     left = {os.readlink(f"/proc/self/fd/{fd}") for fd in set(os.listdir("/proc/self/fd")) - before
             if os.path.exists(f"/proc/self/fd/{fd}")}
-    assert not [x for x in left if x.startswith(live.path)]
+    assert not [x for x in left if x.startswith(own_live.path)]
 
 
-def test_freed_buffers_make_room(live, session):
+def test_freed_buffers_make_room(own_live, session):
     for _ in range(12):
         session.buffer(64 << 20).free()
     with pytest.raises(OSError) as e:
@@ -369,21 +350,21 @@ def test_a_mount_without_passthrough_is_told(mount):
     assert e.value.errno == errno.EOPNOTSUPP
 
 
-def test_session_gets_over_a_restart(live):
+def test_session_gets_over_a_restart(own_live):
     """DaemonGone, then reconnect: buffers hold what they held, directories and batches go on."""
-    live.expect_errors(".")
-    folder = make_dir(live, "kv/d")
-    with mooncakefs.Session(live.path) as s:
+    own_live.expect_errors(".")
+    folder = make_dir(own_live, "kv/d")
+    with mooncakefs.Session(own_live.path) as s:
         d = s.directory("kv/d")
         buffer = s.buffer(1 << 20)
         buffer.memory[:5] = b"hello"
         batch = s.batch("write").add(d, "a", buffer[:5])
-        live.kill9()
+        own_live.kill9()
         with pytest.raises(mooncakefs.DaemonGone):
             batch.run()
         with pytest.raises(TimeoutError):
             s.reconnect(0.2)
-        live.start()
+        own_live.start()
         s.reconnect(5)
         assert batch.run().n_ok == 1
         with open(os.path.join(folder, "a"), "rb") as f:
@@ -391,33 +372,33 @@ def test_session_gets_over_a_restart(live):
         assert asyncio.run(batch.run_async()).n_ok == 1
 
 
-def test_a_loop_goes_on_after_a_restart(live):
+def test_a_loop_goes_on_after_a_restart(own_live):
     """asyncio: what ran in a loop before the daemon was restarted runs in it after."""
-    live.expect_errors(".")
-    make_dir(live, "kv/d")
+    own_live.expect_errors(".")
+    make_dir(own_live, "kv/d")
 
     async def main():
-        with mooncakefs.Session(live.path) as s:
+        with mooncakefs.Session(own_live.path) as s:
             d = s.directory("kv/d")
             assert (await d.lookup_async(["a"])).ready == 0
-            live.kill9()
+            own_live.kill9()
             with pytest.raises(mooncakefs.DaemonGone):
                 await d.lookup_async(["a"])
-            live.start()
+            own_live.start()
             s.reconnect(5)
             assert (await s.batch("write").add(d, "a", b"x").run_async()).n_ok == 1
             assert (await d.lookup_async(["a"])).ready == 1
     asyncio.run(asyncio.wait_for(main(), env.scaled(20)))
 
 
-def test_calls_reconnect_when_told_to(live):
-    live.expect_errors(".")
-    make_dir(live, "kv/d")
-    with mooncakefs.Session(live.path, reconnect=True) as s:
+def test_calls_reconnect_when_told_to(own_live):
+    own_live.expect_errors(".")
+    make_dir(own_live, "kv/d")
+    with mooncakefs.Session(own_live.path, reconnect=True) as s:
         d = s.directory("kv/d")
         for i in range(2):
-            live.kill9()
-            live.start()
+            own_live.kill9()
+            own_live.start()
             assert d.write([f"a{i}"], [b"x"]).n_ok == 1
         assert d.lookup(["a0", "a1", "a2"]).ready == 2
 
@@ -425,10 +406,10 @@ def test_calls_reconnect_when_told_to(live):
 # ---- the package ----
 
 
-def test_example_loads_a_prefix(live):
-    put_blocks(make_dir(live, "kv/e"), 256, 64 * KIB)
-    os.unlink(os.path.join(live.path, "kv/e/b200"))
-    done = subprocess.run([sys.executable, os.path.join(env.REPO, "examples", "prefix_load.py"), live.path, "kv/e",
+def test_example_loads_a_prefix(own_live):
+    put_blocks(make_dir(own_live, "kv/e"), 256, 64 * KIB)
+    os.unlink(os.path.join(own_live.path, "kv/e/b200"))
+    done = subprocess.run([sys.executable, os.path.join(env.REPO, "examples", "prefix_load.py"), own_live.path, "kv/e",
                            "65536"], input="\n".join(f"b{i}" for i in range(256)), capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": PACKAGE}, timeout=env.scaled(30))
     assert (done.returncode, done.stdout) == (0, "200 of 256 blocks ready, 200 loaded\n"), done.stderr

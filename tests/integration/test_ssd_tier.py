@@ -48,12 +48,6 @@ def is_idle(m):
     return "mooncakefs_writeback_queue_objects 0\n" in text
 
 
-def lose_dram(m):
-    """Takes the tmpfs of a daemon that is gone away, as a reboot does."""
-    for where in m.dram_mounts():
-        subprocess.run(["umount", "-l", where], check=True)
-
-
 def frames(m):
     """Paths of the frame files on the disk, by size."""
     found = {}
@@ -213,7 +207,7 @@ def test_sixteen_writers_and_a_slow_disk(tiers):
     for i, folder in done:
         assert peek(name(m, i, folder)) == pattern(i, MIB), (i, folder)
     m.kill9()
-    lose_dram(m)
+    m.lose_dram()
     m.remount()
     for i, folder in done:
         if folder:
@@ -265,7 +259,7 @@ def test_writeback_always_survives_a_reboot(tiers):
     fill(m, 0, 24)
     wait_for(lambda: is_idle(m), 20, "the queue is empty")
     m.kill9()
-    lose_dram(m)
+    m.lose_dram()
     m.remount()
     assert present(m) == list(range(24))
     for i in range(24):
@@ -331,7 +325,7 @@ def test_damaged_frames_are_misses(tiers, alive):
     wait_for(lambda: is_idle(m), 20, "the queue is empty")
     m.signal(signal.SIGTERM)
     m.wait_end()
-    lose_dram(m)
+    m.lose_dram()
     if alive:
         m.remount()
         for i in (0, 1, 5):
@@ -379,7 +373,7 @@ def test_sigterm_finishes_what_is_queued(tiers):
     m.wait_end()
     assert "write-back: 0 of " in m.log_tail(40)
     assert "write-back: done, " in m.log_tail(40)
-    lose_dram(m)
+    m.lose_dram()
     m.remount()
     for i in range(64):
         assert get(name(m, i)) == pattern(i, MIB)

@@ -502,6 +502,34 @@ static int read_inode(struct fs_box *b, struct inode *i, struct caller_id who, c
 	return rc;
 }
 
+int fs_box_sync(struct fs_box *b, struct inode *dir, const char *name, struct caller_id who)
+{
+	struct inode *i = fs_box_look(b, dir, name, who);
+	struct object *o;
+	int rc = i ? fs_box_hold(b, i, who, &o) : -ENOENT;
+
+	if (rc)
+		return rc;
+	rc = durable_object(&b->fs, o);
+	fs_box_drop(b, i, o);
+	return rc;
+}
+
+static int count_frame(void *arg, uint64_t id)
+{
+	(void)id;
+	++*(int *)arg;
+	return 0;
+}
+
+int fs_box_n_files(struct tier *t)
+{
+	int n = 0;
+
+	must(tier_call(t, scan, count_frame, &n) == 0, "scan");
+	return n;
+}
+
 int fs_box_read(struct fs_box *b, struct inode *dir, const char *name, struct caller_id who,
 		char **bytes_out, size_t *len_out)
 {

@@ -112,6 +112,11 @@ int fs_box_hold(struct fs_box *b, struct inode *i, struct caller_id who, struct 
 int fs_box_pread(struct fs_box *b, struct object *o, void *buf, size_t len, uint64_t off);
 void fs_box_drop(struct fs_box *b, struct inode *i, struct object *o);
 
+/* fsync(2) of what the name shows. */
+int fs_box_sync(struct fs_box *b, struct inode *dir, const char *name, struct caller_id who);
+/* Frames on a tier's medium, those that no record names included. */
+int fs_box_n_files(struct tier *t);
+
 /* Reads a file whole (published or the caller's draft); free() the bytes. */
 int fs_box_read(struct fs_box *b, struct inode *dir, const char *name, struct caller_id who,
 		char **bytes_out, size_t *len_out);

@@ -57,35 +57,13 @@ static bool shows(const char *name, const char *text)
 
 static int fsync_file(const char *name)
 {
-	struct inode *i = fs_box_look(&box, root, name, B);
-	struct object *o;
-
-	cr_assert_not_null(i);
-	cr_assert_eq(fs_box_hold(&box, i, B, &o), 0);
-	int rc = durable_object(&box.fs, o);
-	fs_box_drop(&box, i, o);
-	return rc;
+	return fs_box_sync(&box, root, name, B);
 }
 
 static int see_id(void *arg, uint64_t id)
 {
 	*(uint64_t *)arg = id;
 	return 0;
-}
-
-static int count_one(void *arg, uint64_t id)
-{
-	(void)id;
-	++*(int *)arg;
-	return 0;
-}
-
-static int n_files(struct tier *t)
-{
-	int n = 0;
-
-	cr_assert_eq(tier_call(t, scan, count_one, &n), 0);
-	return n;
 }
 
 /* A file beside the ssd frame of some object, of an id before its. The box is stopped. */
@@ -134,14 +112,14 @@ Test(adopt, orphans_on_the_ssd_go_in_the_background_and_nothing_else_does)
 	make_ssd_orphans(frame, 200);
 	start();
 	cr_expect_eq(sweep_left(&box.fs), 200);
-	cr_expect_eq(n_files(box.fs.ssd), 201, "the start does not wait for them");
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 201, "the start does not wait for them");
 	put_file("new", "made before the sweep");
 	cr_assert_eq(fsync_file("new"), 0);
 	sweep_start(&box.fs);
 	for (int k = 0; k < 500 && sweep_left(&box.fs); k++)
 		usleep(10000);
 	cr_expect_eq(sweep_left(&box.fs), 0);
-	cr_expect_eq(n_files(box.fs.ssd), 2);
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 2);
 	cr_expect_eq(counter_get(COUNTER_orphans), before + 200);
 	cr_expect(shows("keep", "bytes"));
 	cr_expect(shows("new", "made before the sweep"));
@@ -185,7 +163,7 @@ Test(adopt, no_frame_is_an_orphan_while_a_record_is_damaged)
 	start();
 	cr_expect_eq(sweep_left(&box.fs), 0);
 	sweep_start(&box.fs);
-	cr_expect_eq(n_files(box.fs.ssd), 6);
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 6);
 	cr_expect(shows("keep", "bytes"));
 }
 

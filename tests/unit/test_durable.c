@@ -67,14 +67,7 @@ static void put_file(const char *name, const char *text)
 
 static int sync_file(const char *name)
 {
-	struct inode *i = fs_box_look(&box, root, name, B);
-	struct object *o;
-
-	cr_assert_not_null(i);
-	cr_assert_eq(fs_box_hold(&box, i, B, &o), 0);
-	int rc = durable_object(&box.fs, o);
-	fs_box_drop(&box, i, o);
-	return rc;
+	return fs_box_sync(&box, root, name, B);
 }
 
 static bool shows(const char *name, const char *text)
@@ -90,22 +83,6 @@ static uint64_t n_frames(struct tier *t)
 
 	tier_call(t, get_stats, &s);
 	return s.n_sealed + s.n_open;
-}
-
-static int count_frame(void *arg, uint64_t id)
-{
-	(void)id;
-	++*(int *)arg;
-	return 0;
-}
-
-/* Frames on the medium, those that no record names included. */
-static int n_files(struct tier *t)
-{
-	int n = 0;
-
-	cr_assert_eq(tier_call(t, scan, count_frame, &n), 0);
-	return n;
 }
 
 /* ---- adoption ---- */
@@ -204,8 +181,8 @@ Test(durable, frames_of_nobody_are_removed)
 	sweep_start(&box.fs);
 	for (int k = 0; k < 500 && sweep_left(&box.fs); k++)
 		usleep(10000);
-	cr_expect_eq(n_files(box.fs.dram), 1);
-	cr_expect_eq(n_files(box.fs.ssd), 0);
+	cr_expect_eq(fs_box_n_files(box.fs.dram), 1);
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 0);
 	cr_expect(shows("f", "x"));
 }
 
@@ -223,7 +200,7 @@ Test(durable, replaced_and_unlinked_versions_do_not_come_back)
 	cr_expect(shows("f", "two"));
 	cr_expect(shows("g", NULL));
 	cr_expect_eq(fs_box_n_objects(&box), 1);
-	cr_expect_eq(n_files(box.fs.dram), 1);
+	cr_expect_eq(fs_box_n_files(box.fs.dram), 1);
 }
 
 Test(durable, a_smaller_budget_is_kept_after_a_restart)
@@ -268,6 +245,19 @@ Test(durable, fsync_of_an_object_makes_one_copy)
 	cr_expect_eq(n_frames(box.fs.ssd), 1);
 	cr_assert_eq(fs_box_unlink(&box, root, "f", A), 0);
 	cr_expect_eq(n_frames(box.fs.ssd), 0, "it goes with the object");
+}
+
+/* A publish over a name deletes its record first, and says so in memory a moment later. */
+Test(durable, fsync_of_an_object_that_is_being_replaced_succeeds)
+{
+	put_file("f", "bytes");
+	struct inode *i = fs_box_look(&box, root, "f", B);
+	struct catalog_batch *b = catalog_batch_create(box.fs.catalog);
+	catalog_batch_del_object(b, i->key);
+	cr_assert_eq(catalog_batch_commit(b, false), 0);
+	cr_assert_eq(i->object->state, OBJECT_LIVE);
+	cr_expect_eq(durable_object(&box.fs, i->object), 0);
+	cr_expect_eq(n_frames(box.fs.ssd), 0, "nobody needs the copy");
 }
 
 static void *sync_f(void *arg)
@@ -425,7 +415,7 @@ Test(durable, a_close_takes_the_promise_back_and_is_durable)
 	restart(REBOOT);
 	cr_expect(shows("f", "closed"));
 	cr_expect_eq(n_frames(box.fs.ssd), 1);
-	cr_expect_eq(n_files(box.fs.ssd), 1);
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 1);
 }
 
 Test(durable, an_unlinked_file_does_not_come_back_by_its_promise)
@@ -441,7 +431,7 @@ Test(durable, an_unlinked_file_does_not_come_back_by_its_promise)
 	restart(RESTART); /* while it is still open */
 	cr_expect(shows("f", NULL));
 	cr_expect(shows("e", NULL));
-	cr_expect_eq(n_files(box.fs.ssd), 0);
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 0);
 }
 
 Test(durable, a_file_renamed_over_does_not_come_back_by_its_promise)

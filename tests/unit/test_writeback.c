@@ -129,21 +129,6 @@ static bool is_idle(void)
 	return !r->copies.n && !r->promotions.n && !r->n_copying && !r->n_promoting;
 }
 
-static int count_frame(void *arg, uint64_t id)
-{
-	(void)id;
-	++*(int *)arg;
-	return 0;
-}
-
-static int n_files(struct tier *t)
-{
-	int n = 0;
-
-	cr_assert_eq(tier_call(t, scan, count_frame, &n), 0);
-	return n;
-}
-
 static void add_ssd(void *arg, struct object *o)
 {
 	*(uint64_t *)arg += o->ssd_frame ? (o->size + 4095) & ~4095ull : 0;
@@ -163,7 +148,7 @@ static uint64_t charged_on_ssd(void)
 static bool books_agree(void)
 {
 	return is_idle() && fs_box_ssd(&box).used_bytes == charged_on_ssd() &&
-	       n_files(box.fs.ssd) == (int)fs_box_ssd(&box).n_sealed;
+	       fs_box_n_files(box.fs.ssd) == (int)fs_box_ssd(&box).n_sealed;
 }
 
 /* Both tiers hold what the objects say, and nothing else. */
@@ -171,7 +156,7 @@ static void expect_books(void)
 {
 	cr_expect(wait_until(books_agree), "%llu bytes on the ssd, objects have %llu; %d files, %llu frames",
 		  (unsigned long long)fs_box_ssd(&box).used_bytes, (unsigned long long)charged_on_ssd(),
-		  n_files(box.fs.ssd), (unsigned long long)fs_box_ssd(&box).n_sealed);
+		  fs_box_n_files(box.fs.ssd), (unsigned long long)fs_box_ssd(&box).n_sealed);
 	cr_expect(fs_box_books_balance(&box));
 }
 
@@ -401,7 +386,7 @@ Test(writeback, an_object_may_be_unlinked_while_it_is_copied)
 	spill_slowly();
 	cr_expect_eq(fs_box_unlink(&box, root, "f0", A), 0);
 	cr_expect(wait_until(is_idle));
-	cr_expect_eq(n_files(box.fs.ssd), 0);
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 0);
 	cr_expect_eq(fs_box_n_objects(&box), 0);
 	expect_books();
 }
@@ -413,7 +398,7 @@ Test(writeback, an_object_may_be_replaced_while_it_is_copied)
 	cr_expect_eq(fs_box_put_file(&box, root, "f0", "new", 3, A), 0);
 	cr_expect(wait_until(is_idle));
 	cr_expect(fs_box_shows(&box, root, "f0", B, "new", 3));
-	cr_expect_eq(n_files(box.fs.ssd), 1, "the new one's");
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 1, "the new one's");
 	fs_box_restart(&box, REBOOT);
 	root = fs_box_root(&box);
 	cr_expect(fs_box_shows(&box, root, "f0", B, "new", 3));
@@ -442,7 +427,7 @@ Test(writeback, an_object_may_be_fsynced_while_it_is_copied)
 	spill_slowly();
 	cr_expect_eq(durable_object(&box.fs, object_of(0)), 0);
 	cr_expect(wait_until(is_idle));
-	cr_expect_eq(n_files(box.fs.ssd), 1);
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 1);
 	cr_expect(object_of(0)->is_ssd_synced);
 	expect_books();
 }
@@ -543,7 +528,7 @@ Test(writeback, no_ssd_option_no_spilling)
 	root = fs_box_root(&box);
 	put_many(0, 20);
 	cr_expect_not(is_there(0));
-	cr_expect_eq(n_files(box.fs.ssd), 0);
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 0);
 }
 
 /* ---- class keep ---- */
@@ -573,7 +558,7 @@ Test(writeback, the_end_finishes_the_queue)
 	cr_assert_gt(stats().queue_objects, 0);
 	writeback_drain(&box.fs, false, &never);
 	cr_expect_eq(stats().queue_objects, 0);
-	cr_expect_eq(n_files(box.fs.ssd), 6);
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 6);
 }
 
 Test(writeback, the_end_saves_what_is_in_dram_alone)
@@ -584,7 +569,7 @@ Test(writeback, the_end_saves_what_is_in_dram_alone)
 	set_policy(3, &pinned);
 	writeback_stop(&box.fs);
 	writeback_drain(&box.fs, false, &never);
-	cr_expect_eq(n_files(box.fs.ssd), 0, "it stays in dram for the next start");
+	cr_expect_eq(fs_box_n_files(box.fs.ssd), 0, "it stays in dram for the next start");
 	writeback_drain(&box.fs, true, &never);
 	fs_box_restart(&box, REBOOT);
 	root = fs_box_root(&box);

@@ -45,6 +45,37 @@ def peek(path):
         return None
 
 
+def n_intact(files):
+    """How many of path -> bytes are there; none may have other bytes."""
+    n = 0
+    for path, data in files.items():
+        got = peek(path)
+        assert got is None or got == data, f"{path}: wrong bytes"
+        n += got is not None
+    return n
+
+
+def flip(path, at):
+    """Flips a bit of the byte at that offset, as a bad medium does."""
+    with open(path, "r+b") as f:
+        f.seek(at)
+        byte = f.read(1)[0]
+        f.seek(at)
+        f.write(bytes([byte ^ 0x10]))
+
+
+def make_dir(mount, path):
+    full = os.path.join(mount.path, path)
+    os.makedirs(full)
+    return full
+
+
+def put_blocks(folder, n, size, start=0):
+    """Files b<i>, start <= i < start + n, of size bytes i % 251."""
+    for i in range(start, start + n):
+        put(os.path.join(folder, f"b{i}"), bytes([i % 251]) * size)
+
+
 def exists(path):
     return os.path.lexists(path)
 

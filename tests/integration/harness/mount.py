@@ -180,6 +180,11 @@ class Mount:
     def signal(self, signo):
         signal.pidfd_send_signal(self.pidfd, signo)
 
+    def terminate(self):
+        """SIGTERM, waited for: the DRAM stays for the next start."""
+        self.signal(signal.SIGTERM)
+        self.wait_end()
+
     def kill9(self):
         """Kills the daemon; the mount point stays behind, dead."""
         self.signal(signal.SIGKILL)
@@ -254,6 +259,11 @@ class Mount:
     def dram_mounts(self):
         """Mount points of tmpfs below the state directory: where the DRAM frames are."""
         return [where for where, kind in mounts_below(self.state) if kind == "tmpfs"]
+
+    def lose_dram(self):
+        """Takes the tmpfs of a daemon that is gone away, as a reboot does."""
+        for where in self.dram_mounts():
+            subprocess.run(["umount", "-l", where], check=True)
 
     def expect_errors(self, pattern):
         """Error lines of the log that match are this test's intention."""
