@@ -228,7 +228,7 @@ endif
 
 # ---- check ------------------------------------------------------------------
 
-stages-default := unit stress fuzz integration integration-directio $(if $(SANITIZE),,asan tsan)
+stages-default := unit stress fuzz integration $(if $(SANITIZE),integration-directio,asan tsan)
 asan-O := $(O)-asan
 tsan-O := $(O)-tsan
 

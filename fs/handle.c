@@ -19,7 +19,7 @@ struct handle *handle_create(struct fs *fs, enum handle_kind kind, struct inode 
 	h->kind = kind;
 	h->inode = i;
 	h->fd = -1;
-	pthread_mutex_init(&h->map_lock, NULL);
+	pthread_rwlock_init(&h->map_lock, NULL);
 	guard_lock(&fs->lock);
 	h->next = fs->handles;
 	if (h->next)
@@ -28,13 +28,22 @@ struct handle *handle_create(struct fs *fs, enum handle_kind kind, struct inode 
 	return h;
 }
 
-static void release_memory(struct handle *h)
+void handle_close_frame(struct handle *h)
 {
+	pthread_rwlock_wrlock(&h->map_lock);
 	if (h->map)
 		munmap(h->map, h->object->size);
+	h->map = NULL;
+	pthread_rwlock_unlock(&h->map_lock);
 	if (h->fd >= 0)
 		close(h->fd);
-	pthread_mutex_destroy(&h->map_lock);
+	h->fd = -1;
+}
+
+static void release_memory(struct handle *h)
+{
+	handle_close_frame(h);
+	pthread_rwlock_destroy(&h->map_lock);
 	free(h->text);
 	free(h);
 }

@@ -35,8 +35,8 @@ struct handle {
 	int fd;                     /* direct_io only, else -1 */
 	bool is_passthrough, is_direct;
 	int32_t backing_id;         /* the kernel's, while is_passthrough */
-	pthread_mutex_t map_lock;   /* guards map */
-	void *map;                  /* the frame, mapped at the first large read */
+	pthread_rwlock_t map_lock;  /* held for as long as a reply looks at the mapping */
+	char *_Atomic map;          /* the frame, mapped at the first large read */
 
 	/* HANDLE_DRAFT */
 	struct draft *draft;
@@ -62,6 +62,8 @@ struct fs;
 /* Takes over one ref of i. */
 struct handle *handle_create(struct fs *fs, enum handle_kind kind, struct inode *i);
 void handle_free(struct fs *fs, struct handle *h);
+/* Waits for the replies that look at its mapping. */
+void handle_close_frame(struct handle *h);
 /*
  * A random id by which sessions of uid (and root's) may name it from now on; the one it has, if it has.
  * -EPERM: that one is another user's. -EAGAIN: no random bytes.

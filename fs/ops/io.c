@@ -61,15 +61,28 @@ static int pread_whole(int fd, char *buf, size_t len, uint64_t off)
 	return 0;
 }
 
-static const char *map_frame(struct handle *h)
+static void map_frame(struct handle *h)
 {
-	guard_lock(&h->map_lock);
+	pthread_rwlock_wrlock(&h->map_lock);
 	if (!h->map) {
 		void *p = mmap(NULL, h->object->size, PROT_READ, MAP_SHARED, h->fd, 0);
 		if (p != MAP_FAILED)
 			h->map = p;
 	}
-	return h->map; /* NULL: no mapping left, the buffer does */
+	pthread_rwlock_unlock(&h->map_lock);
+}
+
+/* False: there is no mapping. The client may have closed the file by the time the reply call returns. */
+static bool reply_mapped(fuse_req_t req, struct handle *h, size_t size, uint64_t off)
+{
+	if (!h->map)
+		map_frame(h);
+	pthread_rwlock_rdlock(&h->map_lock);
+	bool is_mapped = h->map;
+	if (is_mapped)
+		fuse_reply_buf(req, h->map + off, size);
+	pthread_rwlock_unlock(&h->map_lock);
+	return is_mapped;
 }
 
 /* The handle keeps the frame it has; who opens next gets the other copy, or is told that there is none. */
@@ -107,11 +120,8 @@ static void read_object(fuse_req_t req, struct handle *h, size_t size, uint64_t 
 			fuse_reply_buf(req, thread_buffer(), size);
 		return;
 	}
-	const char *map = size >= MAP_READ_BYTES ? map_frame(h) : NULL;
-	if (map) {
-		fuse_reply_buf(req, map + off, size);
+	if (size >= MAP_READ_BYTES && reply_mapped(req, h, size, off))
 		return;
-	}
 	int rc = pread_whole(h->fd, thread_buffer(), size, off);
 	if (rc) {
 		report_read_error(req_fs(req), h->object, rc);

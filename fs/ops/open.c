@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,12 +53,7 @@ static void close_object(struct fs *fs, struct handle *h)
 	struct object *o = h->object;
 	int32_t unused_id = 0;
 
-	if (h->map)
-		munmap(h->map, o->size);
-	if (h->fd >= 0)
-		close(h->fd);
-	h->map = NULL;
-	h->fd = -1;
+	handle_close_frame(h);
 	pthread_mutex_lock(&fs->lock);
 	if (h->is_passthrough)
 		unused_id = object_unbacked_locked(fs, o);

@@ -38,8 +38,12 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "no_asan: not run again under AddressSanitizer")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """What would be the same again is left out of the later runs, not counted as skipped there."""
+    for i in items:
+        if {"live", "own_live"} & set(i.fixturenames):  # there are no buffers without passthrough
+            i.add_marker(pytest.mark.one_mode)
     left_out = {"one_mode"} if env.PASSTHROUGH == "off" else set()
     if "asan" in os.path.basename(env.BUILD):
         left_out.add("no_asan")

@@ -90,10 +90,9 @@ def test_next_container_adopts_the_cache(m, contain):
     wait_for(lambda: m.dram_mounts() == [], env.scaled(5), "the frames are freed on the host too")
 
 
+@pytest.mark.one_mode
 def test_passthrough_from_a_container(m, contain):
     """A privileged container has passthrough like the host."""
-    if env.PASSTHROUGH == "off":
-        pytest.skip("passthrough=off")
     contain()
     assert m.passthrough_live, m.status()["passthrough"]["reason"]
 

@@ -129,10 +129,9 @@ def test_lookup_follows_what_other_processes_do(s, d, client_a):
 
 
 @pytest.mark.options(dram="64M")
-def test_lookup_of_what_was_evicted(mount):
+def test_lookup_of_what_was_evicted(own_live):
     """An evicted object is a miss, though its writer still knows it."""
-    if not mount.passthrough_live:
-        pytest.skip("buffers need passthrough")
+    mount = own_live
     s = fp.Session(mount.path, fresh_name(), MIB)
     directory = s.open_dir(mount.path)
     names = [f"f{k}" for k in range(100)]
@@ -295,10 +294,9 @@ def test_a_signal_interrupts_a_waiting_read(s):
 # ---- who may what ----
 
 @pytest.mark.options(allow_other=True)
-def test_a_session_may_do_what_its_user_may(mount):
+def test_a_session_may_do_what_its_user_may(own_live):
     """READ and WRITE follow modes and owners, as open(2) would."""
-    if not mount.passthrough_live:
-        pytest.skip("buffers need passthrough")
+    mount = own_live
     top = mount.path
     os.chmod(top, 0o755)
     d = os.path.join(top, "d")
@@ -327,10 +325,9 @@ def test_a_session_may_do_what_its_user_may(mount):
 
 
 @pytest.mark.options(allow_other=True)
-def test_buffers_and_handles_are_their_users(mount):
+def test_buffers_and_handles_are_their_users(own_live):
     """Nobody registers, opens or unlinks another user's buffer, or uses another user's handle."""
-    if not mount.passthrough_live:
-        pytest.skip("buffers need passthrough")
+    mount = own_live
     os.chmod(mount.path, 0o755)
     mine = fp.Session(mount.path, "roots", MIB)
     os.chmod(mine.buffer.path, 0o644)
@@ -356,10 +353,9 @@ def test_buffers_and_handles_are_their_users(mount):
 
 
 @pytest.mark.options(allow_other=True)
-def test_a_session_acts_for_who_opened_it(mount):
+def test_a_session_acts_for_who_opened_it(own_live):
     """A descriptor handed to a child that drops its rights still acts for root, and the other way round."""
-    if not mount.passthrough_live:
-        pytest.skip("buffers need passthrough")
+    mount = own_live
     put(os.path.join(mount.path, "secret"), b"root's")
     os.chmod(os.path.join(mount.path, "secret"), 0o600)
     s = fp.Session(mount.path, "roots", MIB)
@@ -387,10 +383,8 @@ def test_without_passthrough_there_are_no_buffers(mount):
     s.close()
 
 
-def test_a_restart_is_a_clear_error_and_a_new_incarnation(new_mount):
-    m = new_mount().start()
-    if not m.passthrough_live:
-        pytest.skip("buffers need passthrough")
+def test_a_restart_is_a_clear_error_and_a_new_incarnation(own_live):
+    m = own_live
     s = fp.Session(m.path, "b", MIB)
     directory = s.open_dir(m.path)
     s.write(directory, {"f": b"kept"})
@@ -420,11 +414,9 @@ def test_a_restart_is_a_clear_error_and_a_new_incarnation(new_mount):
     s.close()
 
 
-def test_the_daemon_ends_with_sessions_open(new_mount):
+def test_the_daemon_ends_with_sessions_open(own_live):
     """SIGTERM while clients wait, have work queued and buffers registered: a clean end, in time."""
-    m = new_mount().start()
-    if not m.passthrough_live:
-        pytest.skip("buffers need passthrough")
+    m = own_live
     put(os.path.join(m.path, "f"), bytes(4 * MIB))
 
     def work():

@@ -88,11 +88,10 @@ def busy_client(mount, d, name, seed):
 
 
 @pytest.mark.limit(240)
-def test_kill_clients_again_and_again(new_mount):
+@pytest.mark.options(dram="256M")
+def test_kill_clients_again_and_again(own_live):
     """Whatever clients were doing when they died, nothing of theirs stays in the daemon."""
-    m = new_mount(dram="256M").start()
-    if not m.passthrough_live:
-        pytest.skip("buffers need passthrough")
+    m = own_live
     d = os.path.join(m.path, "d")
     os.mkdir(d)
     put(os.path.join(d, "base"), pattern("base", MIB))

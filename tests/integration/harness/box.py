@@ -70,7 +70,7 @@ exec env -i container=mcfs-box PATH="$PATH" "$INIT" --log-target=journal systemd
 def _hierarchies():
     """The cgroup hierarchies of this machine: (folder, mount type, options)."""
     found = []
-    with open("/proc/self/mountinfo") as f:
+    with open("/proc/self/mountinfo", errors="surrogateescape") as f:
         for line in f:
             left, right = line.rstrip().split(" - ", 1)
             where, (kind, _, options) = left.split()[4], right.split(None, 2)

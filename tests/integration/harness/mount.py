@@ -68,10 +68,10 @@ def _abort_connection(number, scratch):
 def mounts_below(path):
     """(mount point, file system type) of all mounts at or below path, innermost first."""
     found = []
-    with open("/proc/self/mountinfo") as f:
+    with open("/proc/self/mountinfo", errors="surrogateescape") as f:
         for line in f:
             left, right = line.split(" - ", 1)
-            where = left.split()[4].encode().decode("unicode_escape")
+            where = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), left.split()[4])
             if where == path or where.startswith(path + "/"):
                 found.append((where, right.split()[0]))
     return found[::-1]
@@ -327,6 +327,7 @@ class Mount:
             given = out.get(name, "")
             if "log_path=" not in given:
                 out[name] = (given + ":" if given else "") + f"log_path={self.base}/report"
+        out["ASAN_OPTIONS"] += ":handle_sigbus=1"
         return out
 
     def _report_files(self):
