@@ -281,11 +281,12 @@ bench:
 bench-10m:
 	$(submake) O=$(O) bench BENCH=meta10m
 
-# Crashes under load, ROUNDS of each kind in SOAK.
+# Crashes under load, ROUNDS of each kind in SOAK, and MINUTES of steady load.
 .PHONY: soak
 soak:
 	$(submake) O=$(O) all stress-build
-	$(Q)MCFS_BUILD=$(abspath $(O)) MCFS_ROUNDS="$(ROUNDS)" MCFS_SEED="$(SEED)" tests/soak/run.sh $(SOAK)
+	$(Q)MCFS_BUILD=$(abspath $(O)) MCFS_ROUNDS="$(ROUNDS)" MCFS_SEED="$(SEED)" MCFS_MINUTES="$(MINUTES)" \
+		tests/soak/run.sh $(SOAK)
 
 # ---- fuzz, lint, format -----------------------------------------------------
 
@@ -413,8 +414,8 @@ targets
                       one part of check
   bench               build, then the benchmarks; BENCH=NAME for one
   bench-10m           ten million names: 3 GB of memory and of disk, minutes
-  soak                kill the daemon and fail the power under load, ROUNDS times (1000); SOAK=crash or
-                      power for one, SEED= to run a series again
+  soak                kill the daemon and fail the power under load, ROUNDS times (1000), then MINUTES (30)
+                      of steady load; SOAK=crash, power or steady for one, SEED= to run a series again
   fuzz                fuzz every parser for FUZZ_TIME seconds (clang); FUZZ=NAME for one
   lint                clang-tidy, cppcheck, shellcheck, header-alone, include-direction
   format              clang-format the sources in place

@@ -180,6 +180,26 @@ void inode_get_locked(struct inode *i)
 	i->refs++;
 }
 
+static uint32_t now_s(void)
+{
+	return (uint32_t)(now_mono_ns() / 1000000000);
+}
+
+void inode_looked_up_locked(struct inode *i, uint32_t tid)
+{
+	if (i->looker != tid)
+		i->others_looked_s = i->looked_s;
+	i->looker = tid;
+	i->looked_s = now_s();
+}
+
+bool inode_is_awaited_locked(const struct inode *i, uint32_t tid)
+{
+	uint32_t when_s = i->looker == tid ? i->others_looked_s : i->looked_s;
+
+	return when_s && now_s() - when_s <= REPLACED_GRACE_NS / 1000000000;
+}
+
 void inode_put_locked(struct fs *fs, struct inode *i)
 {
 	i->refs--;

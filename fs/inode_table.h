@@ -7,8 +7,9 @@
  *   nlookup  references the kernel holds (LOOKUP and friends, until FORGET)
  *   refs     references this daemon holds (handles, drafts' directories, queued notifications)
  *
- * States of an object's inode: LIVE - REPLACED (a newer version has the name; openable read-only for
- * a grace time) - GONE (unlinked, evicted or lost; opens answer ESTALE).
+ * States of an object's inode: LIVE - REPLACED (a newer version has the name, or it was unlinked while
+ * somebody else was about to open it; openable read-only for a grace time) - GONE (unlinked, evicted or
+ * lost; opens answer ESTALE).
  * All fields are guarded by fs->lock except those marked constant.
  */
 #ifndef MCFS_INODE_TABLE_H
@@ -38,6 +39,8 @@ struct inode {
 	enum inode_kind kind;    /* constant */
 	enum inode_state state;
 	int64_t replaced_ns;     /* CLOCK_MONOTONIC */
+	uint32_t looker;         /* thread that looked it up last */
+	uint32_t looked_s, others_looked_s; /* when; when another thread than that did. CLOCK_MONOTONIC */
 	uint64_t parent;         /* ino of the directory that shows it */
 	char *name;              /* its name there; NULL for the root and unlinked drafts */
 	struct entry e;          /* attributes; target is owned (symlink) */
@@ -82,6 +85,9 @@ void inode_get_locked(struct inode *i);
 /* Drops a ref; frees the inode when nothing holds it. */
 void inode_put_locked(struct fs *fs, struct inode *i);
 void inode_forget_locked(struct fs *fs, struct inode *i, uint64_t nlookup);
+void inode_looked_up_locked(struct inode *i, uint32_t tid);
+/* Another thread than tid looked it up within the grace time: its OPEN may be on its way. */
+bool inode_is_awaited_locked(const struct inode *i, uint32_t tid);
 void inode_set_name_locked(struct inode *i, uint64_t parent, const char *name);
 /* Directory times move on; written to the catalog by inode_flush_dirty or when it is forgotten. */
 void inode_dir_changed_locked(struct fs *fs, uint64_t dir_ino);

@@ -23,6 +23,10 @@
 #define MAX_NAMES_BYTES (SESSION_MAX_ITEMS * (CATALOG_NAME_MAX + 1u))
 /* Names this close to each other are read in one piece. */
 #define NAMES_SPAN_BYTES (1u << 20)
+/* A helper takes 10 to 70 us to wake, in which one thread copies some hundred kilobytes. */
+#define SHARE_BYTES (UINT64_C(1) << 20)
+/* So that one client's batch does not take a large machine's threads from all others. */
+#define MAX_HELPERS 3u
 #define MAX_BINARY_BYTES 64
 #define MAX_SUFFIX_BYTES 64
 
@@ -385,6 +389,14 @@ int batch_stopped(struct batch *b)
 			b->stopped = -ETIMEDOUT;
 	}
 	return b->stopped;
+}
+
+void batch_share(struct batch *b, executor_part_fn part, void *arg, uint32_t n, uint64_t bytes)
+{
+	uint64_t n_helpers = bytes / SHARE_BYTES;
+
+	executor_share(b->session->fs->executor, part, arg, n,
+		       n_helpers < MAX_HELPERS ? (unsigned int)n_helpers : MAX_HELPERS);
 }
 
 static bool must_stop(void *arg)

@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "fastpath/executor.h"
 #include "fastpath/session.h"
 #include "mcfs/catalog.h"
 #include "object/name_index.h"
@@ -34,7 +35,8 @@ struct target {
 
 struct batch {
 	struct session *session;   /* one ref */
-	struct batch *next_of_session, *next_in_queue;
+	struct batch *next_of_session;
+	struct job job;            /* asynchronous: its place in the executor's queue */
 	struct mcfs_submit io;
 	uint64_t caller;           /* thread id, for the eviction order */
 	int64_t deadline_ns;       /* CLOCK_MONOTONIC */
@@ -51,7 +53,7 @@ struct batch {
 	struct mcfs_state *states; /* LOOKUP */
 	uint64_t bytes;            /* taken for the copies */
 	bool has_replaced;         /* WRITE: the kernel has to forget older versions */
-	int32_t stopped;           /* why it ended early: -EINTR, -ECANCELED, -ETIMEDOUT; 0: it did not */
+	_Atomic int32_t stopped;   /* why it ended early: -EINTR, -ECANCELED, -ETIMEDOUT; 0: it did not */
 };
 
 /*
@@ -69,8 +71,13 @@ void batch_leave_memory(struct batch *b);
  */
 typedef void (*batch_done_fn)(void *batch);
 void batch_run(struct batch *b, batch_done_fn done);
-/* 0, or why the next item must not begin. */
+/* 0, or why the next item must not begin. Of any thread that works for it. */
 int batch_stopped(struct batch *b);
+/*
+ * Moves the bytes of n items: part(arg, k) once for each k below n, by the calling thread and, where there
+ * are enough bytes to be worth their waking, by idle threads of the executor. Returns when all are done.
+ */
+void batch_share(struct batch *b, executor_part_fn part, void *arg, uint32_t n, uint64_t bytes);
 
 /* The same for what waits in the store: as long as any writer waits, but not beyond the deadline. */
 struct space_wait batch_wait(struct batch *b);

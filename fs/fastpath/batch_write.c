@@ -9,6 +9,7 @@
  * A group is one chunk: an item that fails takes the others along.
  */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,6 +20,7 @@
 #include "base/counters.h"
 #include "base/crc.h"
 #include "base/log.h"
+#include "base/thread_buffer.h"
 #include "control/control.h"
 #include "fastpath/batch.h"
 #include "fs.h"
@@ -82,10 +84,13 @@ static int gather(const struct mcfs_item *i, const struct registration *reg, uin
 	return rc;
 }
 
-static int fill_frame(struct batch *b, struct fresh *x, char *scratch)
+static int fill_frame(struct batch *b, struct fresh *x)
 {
 	const struct mcfs_item *i = &b->items[x->item];
 	uint64_t size = x->record.size;
+	char *scratch = thread_buffer();
+
+	_Static_assert(PIECE_BYTES <= THREAD_BUFFER_BYTES, "a piece fits");
 
 	for (uint64_t off = 0; off < size; off += PIECE_BYTES) {
 		uint64_t len = size - off < PIECE_BYTES ? size - off : PIECE_BYTES;
@@ -105,13 +110,10 @@ static int fill_frame(struct batch *b, struct fresh *x, char *scratch)
 }
 
 /* Everything but its name. */
-static int make_object(struct batch *b, uint32_t k, struct fresh *x, char *scratch)
+static int make_object(struct batch *b, struct fresh *x)
 {
 	struct fs *fs = b->session->fs;
-	const struct mcfs_item *i = &b->items[k];
 
-	*x = (struct fresh){ .item = k, .frame = FRAME_NONE };
-	x->record.size = (uint64_t)i->segment_bytes * i->segment_count;
 	x->record.object_id = version_next(fs->clock);
 	x->record.n_crc = (uint32_t)((x->record.size + CATALOG_CRC_CHUNK - 1) / CATALOG_CRC_CHUNK);
 	if (!x->record.object_id)
@@ -122,7 +124,7 @@ static int make_object(struct batch *b, uint32_t k, struct fresh *x, char *scrat
 	x->record.crc = xcalloc(x->record.n_crc, sizeof(*x->record.crc));
 	rc = take_frame(b, x->record.size, &x->frame);
 	if (!rc) {
-		rc = fill_frame(b, x, scratch);
+		rc = fill_frame(b, x);
 		x->record.dram_frame = x->frame.id;
 	}
 	return rc;
@@ -329,68 +331,110 @@ static bool repeats_name(const struct batch *b, const struct fresh *xs, uint32_t
 	return false;
 }
 
+/* Items that are published together. */
+struct chunk {
+	struct batch *batch;
+	struct fresh *fresh; /* n */
+	uint32_t n;
+	uint64_t bytes;
+	bool is_group;
+	atomic_bool has_failed;
+};
+
 /*
- * Makes and publishes items from "from" on, at most max; returns where the next chunk begins: after max,
- * or before a name that is in the chunk already, which comes after it.
+ * Which items from "from" on, at most max, make the chunk. Returns where the next one begins: after max, or
+ * before a name that is in the chunk already, which comes after it.
  */
-static uint32_t write_chunk(struct batch *b, uint32_t from, uint32_t max, struct fresh *xs, char *scratch,
-			    bool is_group)
+static uint32_t choose(struct chunk *c, uint32_t from, uint32_t max)
 {
-	struct fs *fs = b->session->fs;
-	struct stripes stripes = { { false } };
-	uint32_t n = 0, k = from, to = b->io.n_items - from < max ? b->io.n_items : from + max;
-	bool all = true;
+	struct batch *b = c->batch;
+	uint32_t k = from, to = b->io.n_items - from < max ? b->io.n_items : from + max;
 
 	batch_find_directories(b, from, to, W_OK | X_OK);
 	for (; k < to; k++) {
-		const struct target *t = &b->targets[k];
 		struct mcfs_item *i = &b->items[k];
 		if (!i->status)
 			i->status = batch_stopped(b);
-		all &= i->status == 0;
-		if (i->status || (is_group && !all))
-			continue;
-		if (repeats_name(b, xs, n, t)) {
-			if (!is_group)
+		if (!i->status && repeats_name(b, c->fresh, c->n, &b->targets[k])) {
+			if (!c->is_group)
 				break;
 			i->status = -EEXIST;
-			all = false;
+		}
+		if (i->status) {
+			c->has_failed = true;
 			continue;
 		}
-		struct fresh *x = &xs[n++];
-		i->status = make_object(b, k, x, scratch);
-		if (i->status == -EINTR || i->status == -ENOSPC)
-			i->status = batch_stopped(b) ? b->stopped : i->status;
-		if (!i->status)
-			i->status = init_entry(b, x);
-		if (!i->status)
-			i->status = seal(b, x);
-		all &= i->status == 0;
+		struct fresh *x = &c->fresh[c->n++];
+		*x = (struct fresh){ .item = k, .frame = FRAME_NONE };
+		x->record.size = (uint64_t)i->segment_bytes * i->segment_count;
+		c->bytes += x->record.size;
+	}
+	return k;
+}
+
+/* Everything up to publishing it; of a group that has failed already, nothing. */
+static void prepare(void *arg, uint32_t m)
+{
+	struct chunk *c = arg;
+	struct batch *b = c->batch;
+	struct fresh *x = &c->fresh[m];
+	int rc = c->is_group && c->has_failed ? -ECANCELED : batch_stopped(b);
+
+	if (!rc)
+		rc = make_object(b, x);
+	if (rc == -EINTR || rc == -ENOSPC)
+		rc = batch_stopped(b) ? b->stopped : rc;
+	if (!rc)
+		rc = init_entry(b, x);
+	if (!rc)
+		rc = seal(b, x);
+	b->items[x->item].status = rc;
+	if (rc)
+		c->has_failed = true;
+}
+
+static void publish(struct chunk *c)
+{
+	struct batch *b = c->batch;
+	struct fs *fs = b->session->fs;
+	struct stripes stripes = { { false } };
+
+	for (uint32_t m = 0; m < c->n; m++) {
+		const struct target *t = &b->targets[c->fresh[m].item];
 		stripes.is_wanted[ns_stripe_of(t->dir_ino, t->name)] = true;
 	}
 	lock_stripes(fs, &stripes);
-	if (all || !is_group)
-		all &= commit_names(b, xs, n, is_group);
+	if (!commit_names(b, c->fresh, c->n, c->is_group))
+		c->has_failed = true;
 	unlock_stripes(fs, &stripes);
-	if (is_group && !all)
+}
+
+static uint32_t write_chunk(struct batch *b, uint32_t from, uint32_t max, struct fresh *fresh)
+{
+	struct chunk c = { .batch = b, .fresh = fresh, .is_group = b->io.flags & MCFS_GROUP };
+	uint32_t next = choose(&c, from, max);
+
+	if (!c.is_group || !c.has_failed)
+		batch_share(b, prepare, &c, c.n, c.bytes);
+	if (!c.is_group || !c.has_failed)
+		publish(&c);
+	if (c.is_group && c.has_failed)
 		cancel_group(b);
-	finish(b, xs, n);
-	return k;
+	finish(b, fresh, c.n);
+	return next;
 }
 
 void batch_write(struct batch *b)
 {
 	bool is_group = b->io.flags & MCFS_GROUP;
 	uint32_t max = is_group ? PUBLISH_MAX : CHUNK;
-	autofree struct fresh *xs = xcalloc(b->io.n_items < max ? b->io.n_items : max, sizeof(*xs));
-	autofree char *scratch = malloc(PIECE_BYTES);
+	autofree struct fresh *fresh = xcalloc(b->io.n_items < max ? b->io.n_items : max, sizeof(*fresh));
 
 	for (uint32_t k = 0; k < b->io.n_items;) {
-		if (!scratch || (is_group && b->io.n_items > PUBLISH_MAX)) {
-			b->items[k++].status = scratch ? -E2BIG : -ENOMEM;
-			continue;
-		}
-		k = write_chunk(b, k, max, xs, scratch, is_group);
+		if (is_group && b->io.n_items > PUBLISH_MAX)
+			b->items[k++].status = -E2BIG;
+		else
+			k = write_chunk(b, k, max, fresh);
 	}
 	counter_add(fastpath_writes, b->io.n_items);
 }

@@ -14,11 +14,12 @@
 #define MAX_THREADS 16
 
 struct executor {
-	pthread_mutex_t lock;
+	pthread_mutex_t lock; /* guards all but the stop flag */
 	pthread_cond_t wake;
-	struct batch *head, **tail;
+	struct job *head, **tail;
 	pthread_t threads[MAX_THREADS];
 	unsigned int n_threads, max_threads, n_idle, n_queued;
+	unsigned int n_helpers; /* of the queued and running jobs: one thread is always left for submissions */
 	atomic_bool is_stopping;
 };
 
@@ -50,6 +51,13 @@ static void complete(void *arg)
 	session_put(s);
 }
 
+static void run_batch(void *arg)
+{
+	batch_run(arg, complete);
+}
+
+/* ---- threads ---- */
+
 static void *run(void *arg)
 {
 	struct executor *x = arg;
@@ -60,20 +68,43 @@ static void *run(void *arg)
 		while (!x->head && !x->is_stopping)
 			pthread_cond_wait(&x->wake, &x->lock);
 		x->n_idle--;
-		struct batch *b = x->head;
-		if (!b)
+		struct job *j = x->head;
+		if (!j)
 			break;
-		x->head = b->next_in_queue;
+		x->head = j->next;
 		if (!x->head)
 			x->tail = &x->head;
 		x->n_queued--;
 		pthread_mutex_unlock(&x->lock);
-		batch_run(b, complete);
+		j->run(j->arg);
 		pthread_mutex_lock(&x->lock);
 	}
 	pthread_mutex_unlock(&x->lock);
 	return NULL;
 }
+
+/* One that has nothing to do, for one more job: there is one, or could be started. */
+static bool find_thread_locked(struct executor *x)
+{
+	if (x->n_idle > x->n_queued)
+		return true;
+	if (x->is_stopping || x->n_threads == x->max_threads ||
+	    pthread_create(&x->threads[x->n_threads], NULL, run, x))
+		return false;
+	x->n_threads++;
+	return true;
+}
+
+static void queue_locked(struct executor *x, struct job *j)
+{
+	j->next = NULL;
+	x->n_queued++;
+	*x->tail = j;
+	x->tail = &j->next;
+	pthread_cond_signal(&x->wake);
+}
+
+/* ---- submissions ---- */
 
 static bool is_stopping(void *arg)
 {
@@ -87,19 +118,92 @@ int executor_submit(struct executor *x, struct batch *b)
 	guard_lock(&x->lock);
 	if (x->is_stopping)
 		return -EAGAIN;
-	if (x->n_idle <= x->n_queued && x->n_threads < x->max_threads &&
-	    !pthread_create(&x->threads[x->n_threads], NULL, run, x))
-		x->n_threads++;
-	if (!x->n_threads)
+	if (!find_thread_locked(x) && !x->n_threads)
 		return -EAGAIN;
 	b->is_interrupted = is_stopping;
 	b->arg = x;
-	b->next_in_queue = NULL;
-	x->n_queued++;
-	*x->tail = b;
-	x->tail = &b->next_in_queue;
-	pthread_cond_signal(&x->wake);
+	b->job = (struct job){ .run = run_batch, .arg = b };
+	queue_locked(x, &b->job);
 	return 0;
+}
+
+/* ---- shared work ---- */
+
+struct share {
+	executor_part_fn part;
+	void *arg;
+	uint32_t n;
+	_Atomic uint32_t next; /* part to be taken */
+	struct executor *x;
+	unsigned int n_helping; /* x->lock; queued or at work */
+	pthread_cond_t over;    /* none is any more */
+};
+
+static void take_parts(struct share *s)
+{
+	for (uint32_t k; (k = s->next++) < s->n;)
+		s->part(s->arg, k);
+}
+
+static void help(void *arg)
+{
+	struct share *s = arg;
+
+	take_parts(s);
+	guard_lock(&s->x->lock);
+	s->x->n_helpers--;
+	if (!--s->n_helping)
+		pthread_cond_signal(&s->over);
+}
+
+/* Those that no thread has come to yet. */
+static void call_off_locked(struct share *s)
+{
+	struct executor *x = s->x;
+
+	x->tail = &x->head;
+	for (struct job *j; (j = *x->tail);) {
+		if (j->arg != s) {
+			x->tail = &j->next;
+			continue;
+		}
+		*x->tail = j->next;
+		x->n_queued--;
+		x->n_helpers--;
+		s->n_helping--;
+	}
+}
+
+void executor_share(struct executor *x, executor_part_fn part, void *arg, uint32_t n,
+		    unsigned int max_helpers)
+{
+	struct share s = { .part = part, .arg = arg, .n = n, .x = x };
+	struct job helpers[MAX_THREADS];
+
+	if (max_helpers >= n)
+		max_helpers = n ? n - 1 : 0;
+	if (max_helpers > MAX_THREADS)
+		max_helpers = MAX_THREADS;
+	if (max_helpers) {
+		pthread_cond_init(&s.over, NULL);
+		pthread_mutex_lock(&x->lock);
+		while (s.n_helping < max_helpers && x->n_helpers + 1 < x->max_threads && find_thread_locked(x)) {
+			helpers[s.n_helping] = (struct job){ .run = help, .arg = &s };
+			queue_locked(x, &helpers[s.n_helping++]);
+			x->n_helpers++;
+		}
+		max_helpers = s.n_helping;
+		pthread_mutex_unlock(&x->lock);
+	}
+	take_parts(&s);
+	if (!max_helpers)
+		return;
+	pthread_mutex_lock(&x->lock);
+	call_off_locked(&s);
+	while (s.n_helping)
+		pthread_cond_wait(&s.over, &x->lock);
+	pthread_mutex_unlock(&x->lock);
+	pthread_cond_destroy(&s.over);
 }
 
 void executor_destroy(struct executor *x)

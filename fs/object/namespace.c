@@ -156,7 +156,7 @@ static bool lookup_draft(struct fs *fs, struct inode *dir, const char *name,
 }
 
 /* -ESTALE: the version is not (or not yet, or no longer) in the table. */
-static int lookup_entry(struct fs *fs, struct inode *dir, const char *name,
+static int lookup_entry(struct fs *fs, struct inode *dir, const char *name, uint32_t tid,
 			struct inode **inode_out, uint64_t *expired_id_out)
 {
 	struct entry e;
@@ -177,6 +177,7 @@ static int lookup_entry(struct fs *fs, struct inode *dir, const char *name,
 		inode_put_locked(fs, i);
 		return rc;
 	}
+	inode_looked_up_locked(i, tid);
 	*inode_out = i;
 	return 0;
 }
@@ -203,16 +204,16 @@ static bool lookup_for_write(struct fs *fs, struct inode *dir, const char *name,
 	return true;
 }
 
-static int lookup_published(struct fs *fs, struct inode *dir, const char *name,
+static int lookup_published(struct fs *fs, struct inode *dir, const char *name, uint32_t tid,
 			    struct inode **inode_out)
 {
 	uint64_t expired_id = 0;
-	int rc = lookup_entry(fs, dir, name, inode_out, &expired_id);
+	int rc = lookup_entry(fs, dir, name, tid, inode_out, &expired_id);
 
 	if (rc == -ESTALE) {
 		/* Catalog and table agree while nobody changes the name. */
 		pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
-		rc = lookup_entry(fs, dir, name, inode_out, &expired_id);
+		rc = lookup_entry(fs, dir, name, tid, inode_out, &expired_id);
 		pthread_mutex_unlock(stripe);
 		if (rc == -ESTALE)
 			rc = -ENOENT; /* its bytes are on a disk that is not there */
@@ -234,7 +235,7 @@ int ns_lookup(struct fs *fs, struct inode *dir, const char *name, const struct c
 		if (lookup_for_write(fs, dir, name, who, inode_out) ||
 		    lookup_draft(fs, dir, name, who, inode_out, has_draft_out))
 			return 0;
-		int rc = lookup_published(fs, dir, name, inode_out);
+		int rc = lookup_published(fs, dir, name, (uint32_t)who->tid, inode_out);
 		guard_lock(&fs->lock);
 		if (rc || (*inode_out)->kind != INODE_OBJECT || tries == MAX_TRIES ||
 		    !draft_has_intent_locked(fs, who, &is_private))
@@ -391,10 +392,11 @@ int ns_unlink(struct fs *fs, struct inode *dir, const char *name, const struct c
 			rc = 0;
 		if (has_entry) {
 			o = e.object_id ? object_find_locked(fs, e.object_id) : NULL;
-			if (o && o->state != OBJECT_DROPPED)
-				must_free = object_retire_locked(fs, o, false);
 			struct inode *i = inode_find(fs, e.object_id ? e.object_id : e.ino);
-			if (i)
+			bool is_awaited = i && inode_is_awaited_locked(i, (uint32_t)who->tid);
+			if (o && o->state != OBJECT_DROPPED)
+				must_free = object_retire_locked(fs, o, is_awaited);
+			if (i && i->state != INODE_REPLACED)
 				i->state = INODE_GONE;
 		}
 		inode_dir_changed_locked(fs, dir->key);

@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/counters.h"
+#include "base/thread_buffer.h"
 #include "control/control.h"
 #include "handle.h"
 #include "object/caller.h"
@@ -18,31 +19,7 @@
 
 /* Reads from here on reply straight from a mapping; below, a copy through a cache-warm buffer wins. */
 #define MAP_READ_BYTES (256u << 10)
-#define MAX_REQUEST_BYTES (1u << 20)
 #define COPY_RANGE_MAX (16u << 20) /* per request, so that it can be interrupted */
-
-/* ---- a page-aligned buffer per worker thread ---- */
-
-static pthread_key_t buffer_key;
-static pthread_once_t buffer_once = PTHREAD_ONCE_INIT;
-
-static void make_key(void)
-{
-	pthread_key_create(&buffer_key, free);
-}
-
-static void *thread_buffer(void)
-{
-	pthread_once(&buffer_once, make_key);
-	void *buf = pthread_getspecific(buffer_key);
-	if (!buf) {
-		buf = aligned_alloc(4096, MAX_REQUEST_BYTES);
-		if (!buf)
-			abort();
-		pthread_setspecific(buffer_key, buf);
-	}
-	return buf;
-}
 
 /* ---- READ ---- */
 
@@ -137,8 +114,8 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	size_t n;
 
 	(void)ino;
-	if (size > MAX_REQUEST_BYTES)
-		size = MAX_REQUEST_BYTES;
+	if (size > THREAD_BUFFER_BYTES)
+		size = THREAD_BUFFER_BYTES;
 	counter_inc(reads);
 	if (h->kind == HANDLE_OBJECT) {
 		read_object(req, h, size, (uint64_t)off);
@@ -283,7 +260,7 @@ static ssize_t copy_range(fuse_req_t req, struct handle *in, uint64_t off_in, st
 			return -EIO;
 	}
 	while (done < len && !fuse_req_interrupted(req)) {
-		size_t want = len - done < MAX_REQUEST_BYTES ? len - done : MAX_REQUEST_BYTES;
+		size_t want = len - done < THREAD_BUFFER_BYTES ? len - done : THREAD_BUFFER_BYTES;
 		char *buf = thread_buffer();
 		rc = read_handle(fs, in, fd, buf, want, off_in + done, &n);
 		if (!rc && n)

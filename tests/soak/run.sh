@@ -1,17 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh - crash tests for as long as you like
+# run.sh - what takes longer than a check
 #
-# usage: tests/soak/run.sh [crash|power]...
+# usage: tests/soak/run.sh [crash|power|steady]...
 #
 #   MCFS_ROUNDS  crashes of each kind (default 1000); a series of some of them begins anew
 #   MCFS_SEED    seed of the first series (default 1), each further one is one higher
+#   MCFS_MINUTES how long steady lasts (default 30)
 #   MCFS_BUILD   build tree (default build)
 #   PYTHON       a python3 with pytest (default: the first of PATH's and /usr/bin's)
 #
 #   crash   the daemon is killed under load       tests/integration/test_crash.py
 #   power   the power fails under load            tests/integration/test_power_loss.py
+#   steady  memory, descriptors, slab stay flat   tests/integration/test_steady.py
 #
 # Ends at the first failure, which says how to run its series again.
 
@@ -25,18 +27,19 @@ if [ -z "$python" ]; then
 	"$python" -c 'import pytest' 2>/dev/null || python=/usr/bin/python3
 fi
 
-[ $# -gt 0 ] || set -- crash power
+[ $# -gt 0 ] || set -- crash power steady
 tests=()
 for kind in "$@"; do
 	case $kind in
 	crash) tests+=(tests/integration/test_crash.py) ;;
 	power) tests+=(tests/integration/test_power_loss.py) ;;
+	steady) tests+=(tests/integration/test_steady.py) ;;
 	*)
-		echo "run.sh: unknown kind '$kind': crash or power" >&2
+		echo "run.sh: unknown kind '$kind': crash, power or steady" >&2
 		exit 2
 		;;
 	esac
 done
 
-export MCFS_ROUNDS=${MCFS_ROUNDS:-1000}
-exec "$python" -m pytest "${tests[@]}" -k under_load -x -q -rs --color=no -p no:cacheprovider
+export MCFS_ROUNDS=${MCFS_ROUNDS:-1000} MCFS_MINUTES=${MCFS_MINUTES:-30}
+exec "$python" -m pytest "${tests[@]}" -k under_load -x -q -rsP --color=no -p no:cacheprovider

@@ -243,7 +243,7 @@ Test(durable, fsync_of_an_object_makes_one_copy)
 	cr_assert_eq(sync_file("f"), 0);
 	cr_assert_eq(sync_file("f"), 0);
 	cr_expect_eq(n_frames(box.fs.ssd), 1);
-	cr_assert_eq(fs_box_unlink(&box, root, "f", A), 0);
+	cr_assert_eq(fs_box_unlink(&box, root, "f", B), 0);
 	cr_expect_eq(n_frames(box.fs.ssd), 0, "it goes with the object");
 }
 

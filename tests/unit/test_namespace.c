@@ -196,7 +196,7 @@ Test(ns, unlink_takes_the_name_and_not_what_is_open)
 	put_file(root, "f");
 	struct inode *i = fs_box_look(&box, root, "f", B);
 	cr_assert_eq(fs_box_hold(&box, i, B, &o), 0);
-	cr_assert_eq(fs_box_unlink(&box, root, "f", A), 0);
+	cr_assert_eq(fs_box_unlink(&box, root, "f", B), 0);
 	cr_expect(shows(root, "f", NULL));
 	cr_expect_eq(i->state, INODE_GONE);
 	cr_assert_eq(fs_box_pread(&box, o, &c, 1, 0), 0);
@@ -204,6 +204,33 @@ Test(ns, unlink_takes_the_name_and_not_what_is_open)
 	cr_expect_eq(fs_box_n_objects(&box), 1, "its bytes count while it is open");
 	fs_box_drop(&box, i, o);
 	cr_expect_eq(fs_box_n_objects(&box), 0);
+	cr_expect(fs_box_books_balance(&box));
+}
+
+/* Between another's LOOKUP and its OPEN: that the name went meanwhile must not make its open fail. */
+Test(ns, what_another_has_just_looked_up_can_be_opened_though_it_is_unlinked)
+{
+	struct object *o;
+	char c = 0;
+
+	put_file(root, "f");
+	struct inode *i = fs_box_look(&box, root, "f", B);
+	cr_assert_eq(fs_box_look(&box, root, "f", A), i, "as unlink(2) does");
+	cr_assert_eq(fs_box_unlink(&box, root, "f", A), 0);
+	cr_expect(shows(root, "f", NULL));
+	cr_assert_eq(fs_box_hold(&box, i, B, &o), 0);
+	cr_assert_eq(fs_box_pread(&box, o, &c, 1, 0), 0);
+	cr_expect_eq(c, 'f');
+	fs_box_drop(&box, i, o);
+	i->replaced_ns -= 2 * REPLACED_GRACE_NS;
+	cr_expect_eq(fs_box_hold(&box, i, B, &o), -ESTALE);
+
+	put_file(root, "f");
+	i = fs_box_look(&box, root, "f", B);
+	i->looked_s -= 10;
+	cr_assert_eq(fs_box_look(&box, root, "f", A), i);
+	cr_assert_eq(fs_box_unlink(&box, root, "f", A), 0);
+	cr_expect_eq(i->state, INODE_GONE, "that was long ago");
 	cr_expect(fs_box_books_balance(&box));
 }
 

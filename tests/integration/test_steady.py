@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mount that works for a long time takes no more of anything at the end than early on.
+
+MCFS_MINUTES  how long (default: some seconds, which only shows that the load runs)
+"""
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from harness import env
+from harness.content import get, pattern, put
+from harness.ctl import check_ctl
+from harness.progs import check_prog
+
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
+MIB = env.MIB
+SECONDS = 60 * float(os.environ.get("MCFS_MINUTES") or 0.1)
+IS_LONG = SECONDS >= 180
+SLABS = ("fuse_inode", "fuse_request", "shmem_inode_cache", "ext4_inode_cache", "filp")
+
+KILLED_WRITER = """
+import os, sys
+with open(sys.argv[1], "wb") as f:
+    f.write(bytes(1 << 20))
+    f.flush()
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+
+
+def slab_bytes():
+    """Kernel memory in objects of the caches that files of a mount use; of the whole machine."""
+    total = 0
+    with open("/proc/slabinfo") as f:
+        for line in f:
+            name, *rest = line.split()
+            if name in SLABS:
+                total += int(rest[0]) * int(rest[2])  # active objects * size
+    return total
+
+
+def sample(m):
+    with open(f"/proc/{m.pid}/status") as f:
+        status = dict(line.split(":", 1) for line in f)
+    return {"rss": int(status["VmRSS"].split()[0]) * 1024, "threads": int(status["Threads"]),
+            "fds": len(os.listdir(f"/proc/{m.pid}/fd")), "slab": slab_bytes()}
+
+
+class Work:
+    """Threads that do their part again and again until the time is over; the first failure ends all."""
+
+    def __init__(self, seconds):
+        self.deadline = time.monotonic() + seconds
+        self.failures = []
+        self.rounds = {}
+        self.threads = []
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def add(self, part, *args):
+        def loop():
+            try:
+                for n in itertools.count():
+                    if self.left() <= 0 or self.failures:
+                        break
+                    part(n, *args)
+                    self.rounds[part.__name__] = n + 1
+            except BaseException as e:  # told by the test, whatever it is
+                self.failures.append(f"{part.__name__}: {e!r}")
+        self.threads.append(threading.Thread(target=loop))
+        self.threads[-1].start()
+
+    def join(self):
+        for t in self.threads:
+            t.join()
+
+
+def churn(n, folder):
+    """Small and large objects, new names for ever; old ones fall out of both tiers."""
+    for k in range(40):
+        put(os.path.join(folder, f"s{n}-{k}"), pattern(k, 4096))
+    put(os.path.join(folder, f"l{n}"), pattern(n, 12 * MIB))
+    assert get(os.path.join(folder, f"s{n}-39")) == pattern(39, 4096)
+    if n >= 20:
+        for name in [f"l{n - 20}"] + [f"s{n - 20}-{k}" for k in range(0, 40, 2)]:
+            try:
+                os.unlink(os.path.join(folder, name))
+            except FileNotFoundError:
+                pass  # evicted
+
+
+def batches(n, m):
+    """Sessions that come and go: each row of the bench opens one, with its buffers."""
+    check_ctl("bench", "--op", ("read", "write", "lookup")[n % 3], "--seconds", "1", "--threads", "2",
+              "--mount", m.path)
+
+
+def killed_writers(n, folder):
+    """A client that dies half-way, every second or so."""
+    p = subprocess.Popen([sys.executable, "-c", KILLED_WRITER, os.path.join(folder, f"killed{n % 8}")],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    p.stdout.readline()
+    p.send_signal(signal.SIGKILL)
+    p.communicate()
+    time.sleep(1)
+
+
+def torture(n, m, work):
+    folder = os.path.join(m.path, "torture", str(n))
+    os.mkdir(folder)
+    check_prog("torture_mount", folder, max(2, min(60, int(work.left()))), n + 1, timeout=180)
+    for name in os.listdir(folder):
+        os.unlink(os.path.join(folder, name))
+    os.rmdir(folder)
+
+
+def observers(_, m):
+    """What a dashboard does."""
+    get(m.control("metrics"))
+    m.status()
+    os.listdir(os.path.join(m.path, "churn"))
+    time.sleep(0.5)
+
+
+def flat(samples, key, slack_share, slack):
+    """The highest of the last third against the highest of the second: caches have filled before that."""
+    third = len(samples) // 3
+    early = max(s[key] for s in samples[third:2 * third])
+    late = max(s[key] for s in samples[2 * third:])
+    print(f"{key}: first {samples[0][key]}, second third up to {early}, last third up to {late}")
+    return "" if late <= early * (1 + slack_share) + slack else f"{key} grew from {early} to {late}"
+
+
+@pytest.mark.limit(120 + 2 * SECONDS)
+def test_steady_under_load(new_mount):
+    """Changes of every kind, churn through both tiers, sessions, killed clients and dashboards at once: memory,
+    descriptors, threads and kernel memory are those of the time when its caches were full."""
+    m = new_mount(dram="256M", writeback="always")
+    m.options["ssd"] = os.path.join(m.base, "disk") + ":512M"
+    m.start()
+    for name in ("torture", "churn", "killed"):
+        os.mkdir(os.path.join(m.path, name))
+    work = Work(SECONDS)
+    work.add(churn, os.path.join(m.path, "churn"))
+    work.add(torture, m, work)
+    work.add(killed_writers, os.path.join(m.path, "killed"))
+    work.add(observers, m)
+    if m.passthrough_live:
+        work.add(batches, m)
+    samples = []
+    while work.left() > 0 and not work.failures:
+        samples.append(sample(m))
+        time.sleep(min(5, max(0.1, SECONDS / 60)))
+    work.join()
+    assert not work.failures, work.failures
+    print("rounds:", work.rounds)
+    assert len(work.rounds) == len(work.threads), f"not every part ran: {work.rounds}"
+    problems = [flat(samples, "rss", 0.05, 8 * MIB), flat(samples, "fds", 0, 64), flat(samples, "threads", 0, 8),
+                flat(samples, "slab", 0.1, 8 * MIB)]
+    if IS_LONG:
+        assert not any(problems), problems
