@@ -22,6 +22,8 @@
 #include "object/verify.h"
 
 #define CHUNK 64
+/* Of a batch, so that several threads have something to do until its end. */
+#define MIN_CHUNKS 8
 #define MAX_IOV 1024
 /* Between two looks at the clock and the interrupt flag: some milliseconds. */
 #define MAX_READ_BYTES (UINT64_C(16) << 20)
@@ -160,72 +162,64 @@ static int read_pieces(struct batch *b, struct mcfs_item *i, const struct regist
 	return 0;
 }
 
-/* An object of a chunk whose bytes are wanted, and where they are. */
-struct source {
+/* An ssd object of a chunk: read together with the others of it. */
+struct on_disk {
 	uint32_t item;
 	struct object *object;
 	struct borrowed_frame frame;
-	uint64_t len;
 };
 
 struct chunk {
-	struct batch *batch;
 	struct object *held[CHUNK];
-	struct source in_dram[CHUNK], on_disk[CHUNK]; /* these are read together */
+	struct on_disk on_disk[CHUNK];
 	struct ssd_read reads[CHUNK];
-	uint32_t n_in_dram, n_on_disk;
-	uint64_t dram_bytes;
+	uint32_t n_on_disk;
 };
 
 /* Reads the rest of an item one piece after another; gives the frame back. */
-static int read_rest(struct batch *b, struct source *x)
+static int read_rest(struct batch *b, uint32_t k, struct object *o, const struct borrowed_frame *f,
+		     uint64_t len)
 {
 	struct fs *fs = b->session->fs;
-	const struct borrowed_frame *f = &x->frame;
-	int rc = read_pieces(b, &b->items[x->item], b->targets[x->item].reg, f->fd, x->len);
+	int rc = read_pieces(b, &b->items[k], b->targets[k].reg, f->fd, len);
 
 	object_give_back_frame(fs, f);
 	if (rc == -EIO) {
 		tier_call(f->tier, report_error, f->id, rc);
-		verify_report_bad(fs, x->object, f->tier, f->id, EIO);
+		verify_report_bad(fs, o, f->tier, f->id, EIO);
 	}
 	return rc;
 }
 
-/* Where an item's bytes are to come from; nothing is read yet. */
-static int find_source(struct batch *b, uint32_t k, struct object *o, struct chunk *c)
+/* What an item has room for. */
+static uint64_t room_of(const struct mcfs_item *i)
+{
+	return (uint64_t)i->segment_bytes * i->segment_count;
+}
+
+/* What is in dram is read at once, what is on the ssd put down for later. */
+static int read_item(struct batch *b, uint32_t k, struct object *o, struct chunk *c)
 {
 	struct mcfs_item *i = &b->items[k];
-	uint64_t room = (uint64_t)i->segment_bytes * i->segment_count;
+	uint64_t room = room_of(i);
 	uint64_t left = i->file_offset < o->size ? o->size - i->file_offset : 0;
 	struct fs *fs = b->session->fs;
 	struct space_wait w = batch_wait(b);
-	struct source x = { .item = k, .object = o, .len = left < room ? left : room };
+	struct borrowed_frame f;
 
 	if (!left)
 		return 0;
-	int rc = object_borrow_frame(fs, o, &w, &x.frame);
+	int rc = object_borrow_frame(fs, o, &w, &f);
 	if (rc)
 		return rc;
-	if (x.frame.tier != fs->ssd) {
-		i->tier = MCFS_TIER_DRAM;
-		c->dram_bytes += x.len;
-		c->in_dram[c->n_in_dram++] = x;
-		return 0;
-	}
-	i->tier = MCFS_TIER_SSD;
-	c->reads[c->n_on_disk] = (struct ssd_read){ .item = i, .reg = b->targets[k].reg,
-						    .fd = x.frame.fd, .len = x.len };
-	c->on_disk[c->n_on_disk++] = x;
+	left = left < room ? left : room;
+	i->tier = f.tier == fs->ssd ? MCFS_TIER_SSD : MCFS_TIER_DRAM;
+	if (f.tier != fs->ssd)
+		return read_rest(b, k, o, &f, left);
+	c->on_disk[c->n_on_disk] = (struct on_disk){ .item = k, .object = o, .frame = f };
+	c->reads[c->n_on_disk++] = (struct ssd_read){ .item = i, .reg = b->targets[k].reg, .fd = f.fd,
+						      .len = left };
 	return 0;
-}
-
-static void read_dram(void *arg, uint32_t m)
-{
-	struct chunk *c = arg;
-	struct source *x = &c->in_dram[m];
-
-	c->batch->items[x->item].status = read_rest(c->batch, x);
 }
 
 static void read_disks(struct batch *b, struct chunk *c)
@@ -233,15 +227,15 @@ static void read_disks(struct batch *b, struct chunk *c)
 	if (c->n_on_disk)
 		ssd_read_all(b, c->reads, c->n_on_disk);
 	for (uint32_t m = 0; m < c->n_on_disk; m++) {
-		struct source *x = &c->on_disk[m];
-		b->items[x->item].bytes = c->reads[m].done;
-		b->items[x->item].status = read_rest(b, x);
+		struct on_disk *d = &c->on_disk[m];
+		b->items[d->item].bytes = c->reads[m].done;
+		b->items[d->item].status = read_rest(b, d->item, d->object, &d->frame, c->reads[m].len);
 	}
 }
 
 static void read_chunk(struct batch *b, uint32_t from, uint32_t to)
 {
-	struct chunk c = { .batch = b };
+	struct chunk c = { .n_on_disk = 0 };
 	uint64_t bytes = 0;
 
 	hold_chunk(b, from, to, c.held);
@@ -250,9 +244,8 @@ static void read_chunk(struct batch *b, uint32_t from, uint32_t to)
 			continue;
 		b->items[k].status = batch_stopped(b);
 		if (!b->items[k].status)
-			b->items[k].status = find_source(b, k, c.held[k - from], &c);
+			b->items[k].status = read_item(b, k, c.held[k - from], &c);
 	}
-	batch_share(b, read_dram, &c, c.n_in_dram, c.dram_bytes);
 	read_disks(b, &c);
 	for (uint32_t k = from; k < to; k++) {
 		bytes += b->items[k].bytes;
@@ -263,18 +256,36 @@ static void read_chunk(struct batch *b, uint32_t from, uint32_t to)
 	counter_add(fastpath_read_bytes, bytes);
 }
 
+struct reading {
+	struct batch *batch;
+	uint32_t chunk; /* items of one */
+};
+
+static void read_part(void *arg, uint32_t n)
+{
+	const struct reading *r = arg;
+	struct batch *b = r->batch;
+	uint32_t from = n * r->chunk, left = b->io.n_items - from;
+	uint32_t to = from + (left < r->chunk ? left : r->chunk);
+
+	if (!batch_stopped(b)) {
+		read_chunk(b, from, to);
+		return;
+	}
+	for (uint32_t k = from; k < to; k++)
+		if (!b->items[k].status)
+			b->items[k].status = b->stopped;
+}
+
 void batch_read(struct batch *b)
 {
-	for (uint32_t k = 0; k < b->io.n_items; k += CHUNK) {
-		uint32_t to = b->io.n_items - k < CHUNK ? b->io.n_items : k + CHUNK;
-		if (!batch_stopped(b)) {
-			read_chunk(b, k, to);
-			continue;
-		}
-		for (uint32_t m = k; m < to; m++)
-			if (!b->items[m].status)
-				b->items[m].status = b->stopped;
-	}
+	struct reading r = { b, b->io.n_items / MIN_CHUNKS };
+	uint64_t bytes = 0;
+
+	for (uint32_t k = 0; k < b->io.n_items; k++)
+		bytes += b->items[k].status ? 0 : room_of(&b->items[k]);
+	r.chunk = r.chunk < 1 ? 1 : r.chunk > CHUNK ? CHUNK : r.chunk;
+	batch_share(b, read_part, &r, (b->io.n_items - 1) / r.chunk + 1, bytes);
 	counter_add(fastpath_reads, b->io.n_items);
 }
 

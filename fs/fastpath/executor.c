@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -135,6 +136,7 @@ struct share {
 	uint32_t n;
 	_Atomic uint32_t next; /* part to be taken */
 	struct executor *x;
+	int cpu;                /* where the sharing thread was */
 	unsigned int n_helping; /* x->lock; queued or at work */
 	pthread_cond_t over;    /* none is any more */
 };
@@ -145,11 +147,31 @@ static void take_parts(struct share *s)
 		s->part(s->arg, k);
 }
 
+/*
+ * A virtual machine's scheduler takes a halted processor for one that its host has taken away, and wakes us
+ * in the middle of the thread that we are to help: it would stand still meanwhile. True: *old is to be put
+ * back.
+ */
+static bool move_away_from(int cpu, cpu_set_t *old)
+{
+	cpu_set_t others;
+
+	if (sched_getcpu() != cpu || sched_getaffinity(0, sizeof(*old), old))
+		return false;
+	others = *old;
+	CPU_CLR(cpu, &others);
+	return CPU_COUNT(&others) && !sched_setaffinity(0, sizeof(others), &others);
+}
+
 static void help(void *arg)
 {
 	struct share *s = arg;
+	cpu_set_t old;
+	bool has_moved = move_away_from(s->cpu, &old);
 
 	take_parts(s);
+	if (has_moved)
+		sched_setaffinity(0, sizeof(old), &old);
 	guard_lock(&s->x->lock);
 	s->x->n_helpers--;
 	if (!--s->n_helping)
@@ -177,7 +199,7 @@ static void call_off_locked(struct share *s)
 void executor_share(struct executor *x, executor_part_fn part, void *arg, uint32_t n,
 		    unsigned int max_helpers)
 {
-	struct share s = { .part = part, .arg = arg, .n = n, .x = x };
+	struct share s = { .part = part, .arg = arg, .n = n, .x = x, .cpu = sched_getcpu() };
 	struct job helpers[MAX_THREADS];
 
 	if (max_helpers >= n)

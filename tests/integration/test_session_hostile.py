@@ -42,11 +42,11 @@ def test_kill_in_a_large_submission(live, d):
     os.unlink(path)
 
 
-def test_kill_with_work_queued(live, d):
+def test_kill_with_work_queued(own_live):
     """A session that goes while dozens of large submissions are queued: the daemon is idle soon after."""
-    path = os.path.join(d, "f")
+    live = own_live
+    path = os.path.join(live.path, "f")
     put(path, bytes(4 * MIB))
-    time.sleep(1.2)  # the housekeeper's round
     before = books(live)
 
     def work():
