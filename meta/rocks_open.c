@@ -16,7 +16,7 @@
 #include "rocks_parts.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define CACHE_BYTES_DEFAULT (64 * MIB)
+#define CACHE_BYTES_DEFAULT (32 * MIB)
 #define WRITE_BUFFERS_BYTES (64 * MIB)
 
 /* ---- options ---- */

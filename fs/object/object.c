@@ -17,11 +17,20 @@
 /* Of object_visit_some_locked: fs->lock is held for some tens of microseconds. */
 #define VISIT_BUCKETS 512
 
+/* How an object is open: a part of it that most objects do without. */
+struct backing {
+	struct object *object;
+	uint32_t n_backed, n_direct; /* passthrough and direct_io handles: never both */
+	int32_t id;                  /* kernel passthrough id, 0: none; kept for a while after n_backed fell to 0 */
+	bool is_old;                 /* id is of a frame that the next open should not use */
+	struct backing *idle_prev, *idle_next; /* with an id nobody uses, oldest first */
+};
+
 struct object_table {
 	struct object **buckets;
 	size_t n_buckets, n;
 	struct object *grace_head, *grace_tail;
-	struct object *idle_head, *idle_tail;
+	struct backing *idle_head, *idle_tail;
 	uint32_t n_idle;
 	int64_t n_ttl; /* objects with a ttl_s */
 };
@@ -46,6 +55,7 @@ void object_table_destroy(struct object_table *t)
 	for (size_t b = 0; b < t->n_buckets; b++)
 		for (struct object *o = t->buckets[b], *next; o; o = next) {
 			next = o->hash_next;
+			free(o->backing);
 			free(o);
 		}
 	free(t->buckets);
@@ -216,65 +226,115 @@ static bool drop_if_unused(struct fs *fs, struct object *o)
 	return true;
 }
 
-static void idle_remove(struct object_table *t, struct object *o)
+/* ---- how it is open ---- */
+
+static struct backing *backing_of(struct object *o)
 {
-	*(o->idle_prev ? &o->idle_prev->idle_next : &t->idle_head) = o->idle_next;
-	*(o->idle_next ? &o->idle_next->idle_prev : &t->idle_tail) = o->idle_prev;
-	o->idle_prev = o->idle_next = NULL;
+	if (!o->backing) {
+		o->backing = xcalloc(1, sizeof(*o->backing));
+		o->backing->object = o;
+	}
+	return o->backing;
+}
+
+static void drop_unused_backing(struct backing *b)
+{
+	if (b->n_backed || b->n_direct || b->id)
+		return;
+	b->object->backing = NULL;
+	free(b);
+}
+
+static void idle_add(struct object_table *t, struct backing *b)
+{
+	b->idle_prev = t->idle_tail;
+	*(t->idle_tail ? &t->idle_tail->idle_next : &t->idle_head) = b;
+	t->idle_tail = b;
+	t->n_idle++;
+}
+
+static void idle_remove(struct object_table *t, struct backing *b)
+{
+	*(b->idle_prev ? &b->idle_prev->idle_next : &t->idle_head) = b->idle_next;
+	*(b->idle_next ? &b->idle_next->idle_prev : &t->idle_tail) = b->idle_prev;
+	b->idle_prev = b->idle_next = NULL;
 	t->n_idle--;
 }
 
 int32_t object_backed_locked(struct fs *fs, struct object *o, int32_t id)
 {
-	if (!o->backing_id && !id)
+	struct backing *b = o->backing;
+
+	if (b ? b->n_direct || (!b->id && !id) : !id)
 		return 0;
-	if (!o->backing_id) {
-		o->backing_id = id;
+	b = backing_of(o);
+	if (!b->id) {
+		b->id = id;
 		/* Kept for later opens only if of dram: an ssd frame is looked at before each first one. */
-		o->is_backing_old = !o->dram_frame;
-	} else if (!o->n_backed) {
-		idle_remove(fs->objects, o);
+		b->is_old = !o->dram_frame;
+	} else if (!b->n_backed) {
+		idle_remove(fs->objects, b);
 	}
-	o->n_backed++;
-	return o->backing_id;
+	b->n_backed++;
+	return b->id;
+}
+
+/* The id of one that is not in use; it may go with it. */
+static int32_t take_id(struct backing *b)
+{
+	int32_t id = b->id;
+
+	b->id = 0;
+	b->is_old = false;
+	drop_unused_backing(b);
+	return id;
 }
 
 int32_t object_unbacked_locked(struct fs *fs, struct object *o)
 {
 	struct object_table *t = fs->objects;
+	struct backing *b = o->backing;
 
-	if (--o->n_backed)
+	if (--b->n_backed)
 		return 0;
-	if (o->is_backing_old) {
-		int32_t id = o->backing_id;
-		o->backing_id = 0;
-		o->is_backing_old = false;
-		return id;
-	}
-	o->idle_prev = t->idle_tail;
-	*(t->idle_tail ? &t->idle_tail->idle_next : &t->idle_head) = o;
-	t->idle_tail = o;
-	if (++t->n_idle <= MAX_IDLE_BACKINGS)
-		return 0;
-	return object_take_backing_locked(fs, t->idle_head);
+	if (b->is_old)
+		return take_id(b);
+	idle_add(t, b);
+	return t->n_idle <= MAX_IDLE_BACKINGS ? 0 : object_take_backing_locked(fs, t->idle_head->object);
+}
+
+bool object_direct_locked(struct object *o)
+{
+	if (o->backing && o->backing->n_backed)
+		return false;
+	backing_of(o)->n_direct++;
+	return true;
+}
+
+void object_undirect_locked(struct object *o)
+{
+	o->backing->n_direct--;
+	drop_unused_backing(o->backing);
 }
 
 int32_t object_take_backing_locked(struct fs *fs, struct object *o)
 {
-	int32_t id = o->backing_id;
+	struct backing *b = o->backing;
 
-	if (!id || o->n_backed)
+	if (!b || !b->id || b->n_backed)
 		return 0;
-	idle_remove(fs->objects, o);
-	o->backing_id = 0;
-	return id;
+	idle_remove(fs->objects, b);
+	return take_id(b);
 }
 
 int32_t object_renew_backing_locked(struct fs *fs, struct object *o)
 {
-	o->is_backing_old = o->n_backed != 0;
+	if (o->backing)
+		o->backing->is_old = o->backing->n_backed != 0;
 	return object_take_backing_locked(fs, o);
 }
+
+/* ---- its end ---- */
 
 bool object_close_locked(struct fs *fs, struct object *o)
 {

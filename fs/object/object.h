@@ -37,16 +37,15 @@ struct object {
 		struct { struct object *grace_prev, *grace_next; }; /* REPLACED: in order of time */
 		struct { struct object *queue_prev, *queue_next; }; /* LIVE: waiting to be copied */
 	};
-	struct object *name_next;
-	struct name_key name_key; /* while is_named */
+	union {
+		struct { struct object *name_next; struct name_key name_key; }; /* while is_named */
+		int64_t replaced_ns;                                           /* REPLACED */
+	};
 	struct inode *inode;      /* NULL: the kernel does not know it */
 	_Atomic uint64_t dram_frame, ssd_frame; /* 0: not on that tier; holders read them unlocked */
 	uint64_t charged_bytes;   /* of the dram frame */
+	struct backing *backing;  /* NULL: no handle has it open, and no passthrough id is kept */
 	uint32_t n_open;          /* handles, and drafts based on it */
-	uint32_t n_backed, n_direct; /* passthrough and direct_io handles: never both (the kernel refuses) */
-	int32_t backing_id;       /* kernel passthrough id, 0: none; kept for a while after n_backed fell to 0 */
-	struct object *idle_prev, *idle_next; /* with a backing_id nobody uses, oldest first */
-	int64_t replaced_ns;
 	uint32_t ttl_s;
 	uint32_t used_s;          /* last use, seconds since the daemon's start */
 	uint8_t state;            /* enum object_state */
@@ -62,7 +61,6 @@ struct object {
 	bool goes_without : 1;    /* no copy is made before its dram frame goes: none could be made, or
 				   * the ssd gave it up for others; until its next use */
 	bool was_used : 1;        /* opened since it came to the tier that serves it */
-	bool is_backing_old : 1;  /* backing_id is of a frame that the next open should not use */
 	bool is_named;            /* in the name index */
 	uint16_t mode;            /* of the name that shows it, with uid and gid; 0: not known */
 	uint32_t uid, gid;
@@ -107,11 +105,15 @@ void object_begin_evict_locked(struct fs *fs, struct object *o);
 bool object_end_evict_locked(struct fs *fs, struct object *o);
 /*
  * Passthrough handles come and go. backed: id is a new one (or 0 to use what is there); returns the id
- * to use, 0: there is none. unbacked: an id is kept for the next open; returns one that must be closed
- * instead (the oldest of too many), or 0.
+ * to use, 0: there is none, or direct_io handles are open, with which the kernel does not mix them.
+ * unbacked: an id is kept for the next open; returns one that must be closed instead (the oldest of too
+ * many), or 0.
  */
 int32_t object_backed_locked(struct fs *fs, struct object *o, int32_t id);
 int32_t object_unbacked_locked(struct fs *fs, struct object *o);
+/* And direct_io handles; false: passthrough handles are open. */
+bool object_direct_locked(struct object *o);
+void object_undirect_locked(struct object *o);
 /* Takes an unused id away before the frame goes; it must be closed. 0: none. */
 int32_t object_take_backing_locked(struct fs *fs, struct object *o);
 /* The next open shall use another frame: returns an id that must be closed, or 0. */

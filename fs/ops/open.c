@@ -58,7 +58,7 @@ static void close_object(struct fs *fs, struct handle *h)
 	if (h->is_passthrough)
 		unused_id = object_unbacked_locked(fs, o);
 	else if (h->is_direct)
-		o->n_direct--;
+		object_undirect_locked(o);
 	bool must_free = object_close_locked(fs, o);
 	pthread_mutex_unlock(&fs->lock);
 	if (unused_id)
@@ -73,10 +73,8 @@ static void close_object(struct fs *fs, struct handle *h)
  */
 static bool claim_passthrough(struct fs *fs, struct handle *h, struct fuse_file_info *fi, int32_t id)
 {
-	struct object *o = h->object;
-
 	guard_lock(&fs->lock);
-	h->backing_id = o->n_direct ? 0 : object_backed_locked(fs, o, id);
+	h->backing_id = object_backed_locked(fs, h->object, id);
 	h->is_passthrough = h->backing_id != 0;
 	if (h->is_passthrough)
 		set_backing_id(fi, h->backing_id);
@@ -86,11 +84,8 @@ static bool claim_passthrough(struct fs *fs, struct handle *h, struct fuse_file_
 static bool claim_direct(struct fs *fs, struct handle *h)
 {
 	guard_lock(&fs->lock);
-	if (h->object->n_backed)
-		return false;
-	h->object->n_direct++;
-	h->is_direct = true;
-	return true;
+	h->is_direct = object_direct_locked(h->object);
+	return h->is_direct;
 }
 
 /* The kernel offered passthrough but does not let us use it: serve by direct_io from now on. */
