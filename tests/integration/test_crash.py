@@ -13,11 +13,11 @@ EACH = 10
 ROUNDS = crash.rounds(50)
 
 
-def _mount(new_mount, chance, n_disks, evicts):
-    """DRAM too small for the files; the SSD as well, where names may be evicted."""
-    m = new_mount(dram="32M", space_wait=2, writeback=chance.choice(("evict", "evict", "second", "always")))
+def _mount(new_mount, writeback, n_disks, is_small):
+    """DRAM too small for the files; with is_small the SSD as well."""
+    m = new_mount(dram="32M", space_wait=2, writeback=writeback)
     disks = [os.path.join(m.base, f"disk{k}") for k in range(n_disks)]
-    size = "32M" if evicts else "512M"
+    size = "32M" if is_small else "512M"
     m.options["ssd"] = ",ssd=".join(f"{disk}:{size}" for disk in disks)
     return m.start(), disks
 
@@ -39,10 +39,13 @@ def test_killed_under_load(new_mount, seed, n_rounds):
     """kill -9, again and again, under writers with and without fsync, keep, renames, killed writers and readers,
     with files moving between the tiers: after each start every file is the last one whose call returned, or one
     that was under way; none is torn; fsck finds leftovers alone; the accounts are those of what lies there. A
-    third of the series run on tiers so small that names are evicted: what class keep promises holds there too."""
+    third of the series run on tiers so small that names are evicted, and writeback=second evicts what was read
+    less than twice: what class keep promises holds there too."""
     with crash.replayable("crash", seed, n_rounds) as chance:
-        evicts = seed % 3 == 0
-        m, disks = _mount(new_mount, chance, 1 + seed % 2, evicts)
+        writeback = chance.choice(("evict", "evict", "second", "always"))
+        is_small = seed % 3 == 0
+        evicts = is_small or writeback == "second"
+        m, disks = _mount(new_mount, writeback, 1 + seed % 2, is_small)
         load = crash.Load(m.base, m.path, evicts)
         for k in range(n_rounds):
             load.start(chance.randrange(1 << 32), 30)

@@ -98,6 +98,9 @@ static void look_at(struct check *c, unsigned name)
 		c->out->n_older += c->at[name] < hi;
 	} else if (!there->uid && may_be_absent(c, name)) {
 		c->out->n_absent++;
+	} else if (!there->uid) {
+		wrong(c, "%s is not there, which is none of the changes %u to %u", below, lo, hi);
+		tell_changes(c, name);
 	} else {
 		wrong(c, "%s: uid %lu, of %u words, is none of the changes %u to %u", below,
 		      there->uid, there->words, lo, hi);
