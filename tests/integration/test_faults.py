@@ -10,6 +10,7 @@ import pytest
 
 from harness import env
 from harness.content import exists, get, pattern, put, put_by_rename, set_xattr, wait_for
+from harness.mount import umount
 from harness.progs import check_prog
 
 MIB = env.MIB
@@ -325,7 +326,7 @@ def test_daemon_in_a_pid_namespace_of_its_own(new_mount, client_a):
         assert get(path) == b"changed" + pattern(1, 100000)[7:]
         assert m.counter("pid0_calls") > 0
         client_a.exit()
-        subprocess.run(["umount", m.path], check=True)
+        assert umount(m.path) == ""
         wait_for(lambda: not m.daemons(), 15, "the daemon ends")
     finally:
         container.kill()

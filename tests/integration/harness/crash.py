@@ -21,6 +21,7 @@ import pytest
 from . import env
 from .content import wait_for
 from .ctl import ctl
+from .mount import umount
 
 FIRST_SEED = int(os.environ.get("MCFS_SEED") or 1)
 FRAME_KERNEL_BYTES = 1152
@@ -54,7 +55,8 @@ def end(m):
     """Ends a mount whose state directory is not its own, and takes its DRAM away. Returns the problems."""
     problems = m.destroy()
     for where in m.dram_mounts():
-        check_run("umount", where)
+        why = umount(where)
+        assert not why, why
     return problems
 
 

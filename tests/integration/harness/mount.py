@@ -77,6 +77,19 @@ def mounts_below(path):
     return found[::-1]
 
 
+def umount(path):
+    """Unmounts; who is about to let go of it - a killed child, a start's own look at it - has a moment. Returns '' or
+    what umount(8) said."""
+    deadline = time.monotonic() + env.scaled(5)
+    while True:
+        done = subprocess.run(["umount", path], capture_output=True, text=True, timeout=env.scaled(STOP_SECONDS))
+        if done.returncode == 0:
+            return ""
+        if "busy" not in done.stderr or time.monotonic() > deadline:
+            return done.stderr.strip() or f"exit {done.returncode}"
+        time.sleep(0.05)
+
+
 class Mount:
     def __init__(self, base=None, **options):
         """options are those of -o; a value of None leaves an option out, True has no value."""
@@ -154,16 +167,9 @@ class Mount:
         if self.pidfd < 0:
             return
         self._note_death()
-        # A test's killed child may take a moment to let go of the mount.
-        deadline = time.monotonic() + env.scaled(5)
-        while True:
-            done = subprocess.run(["umount", self.path], capture_output=True, text=True,
-                                  timeout=env.scaled(STOP_SECONDS))
-            if "busy" not in done.stderr or time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
-        if done.returncode != 0 and self.pidfd >= 0:
-            self.problems.append("umount: " + done.stderr.strip())
+        why = umount(self.path)
+        if why and self.pidfd >= 0:
+            self.problems.append("umount: " + why)
             self.force_end()
         self.wait_end()
 
