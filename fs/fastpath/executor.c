@@ -199,7 +199,8 @@ static void call_off_locked(struct share *s)
 void executor_share(struct executor *x, executor_part_fn part, void *arg, uint32_t n,
 		    unsigned int max_helpers)
 {
-	struct share s = { .part = part, .arg = arg, .n = n, .x = x, .cpu = sched_getcpu() };
+	struct share s = { .part = part, .arg = arg, .n = n, .x = x, .cpu = sched_getcpu(),
+			   .over = PTHREAD_COND_INITIALIZER };
 	struct job helpers[MAX_THREADS];
 
 	if (max_helpers >= n)
@@ -207,7 +208,6 @@ void executor_share(struct executor *x, executor_part_fn part, void *arg, uint32
 	if (max_helpers > MAX_THREADS)
 		max_helpers = MAX_THREADS;
 	if (max_helpers) {
-		pthread_cond_init(&s.over, NULL);
 		pthread_mutex_lock(&x->lock);
 		while (s.n_helping < max_helpers && x->n_helpers + 1 < x->max_threads && find_thread_locked(x)) {
 			helpers[s.n_helping] = (struct job){ .run = help, .arg = &s };
