@@ -220,7 +220,7 @@ bool draft_is_flushed_locked(const struct draft *d)
 	for (const struct handle *h = d->handles; h; h = h->draft_next)
 		if (h->is_writable && !h->is_flushed)
 			return false;
-	return true;
+	return !d->is_opening;
 }
 
 uint64_t draft_shown_id(const struct draft *d)

@@ -65,6 +65,7 @@ struct draft {
 	uint32_t refs;          /* operations in flight that hold no handle */
 	bool is_private;
 	bool is_excl;           /* made by O_EXCL */
+	bool is_opening;        /* made by CREATE, whose handle is on the way */
 	_Atomic bool is_poisoned;
 	bool is_dropped;
 	pid_t last_writer_tid;
@@ -160,7 +161,7 @@ uint64_t draft_shown_id(const struct draft *d);
 bool draft_is_visible_locked(const struct draft *d, const struct caller_id *who);
 /* It has something to publish. */
 bool draft_is_dirty(const struct draft *d);
-/* Every writable handle has been flushed by its opener (also true without any). */
+/* Every writable handle has been flushed by its opener (also true when none is left). */
 bool draft_is_flushed_locked(const struct draft *d);
 void draft_get_locked(struct draft *d);
 /* Drops a ref; a draft without refs, handles and pending redirects is dropped (frames go back). */

@@ -95,6 +95,7 @@ static int create_new(struct fs *fs, struct inode *dir, const char *name, const 
 		struct draft *d = new_draft_locked(fs, dir, name, &e, id, who, NULL);
 		d->is_private = true;
 		d->is_excl = is_excl;
+		d->is_opening = true;
 		d->never_published = true;
 		*out = d;
 	}

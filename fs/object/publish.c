@@ -252,10 +252,14 @@ static int seal_and_commit(struct fs *fs, struct draft *d, uint64_t caller, stru
 	return rc;
 }
 
+/*
+ * data owned, so that nobody changes the bytes from here until they are published. Whoever has opened the file for
+ * writing meanwhile, and may have changed them already, publishes them with its own close.
+ */
 static bool may_publish(struct fs *fs, struct draft *d, bool *must_sync_out)
 {
 	pthread_mutex_lock(&fs->lock);
-	bool may = d->dir && !d->is_poisoned && draft_is_dirty(d);
+	bool may = d->dir && !d->is_poisoned && draft_is_dirty(d) && draft_is_flushed_locked(d);
 	*must_sync_out = d->promise_id || d->inode->e.policy.class == MCFS_CLASS_KEEP;
 	pthread_mutex_unlock(&fs->lock);
 	return may;

@@ -228,9 +228,32 @@ static struct handle *attach_handle(struct fs *fs, struct draft *d, int flags,
 	h->draft_next = d->handles;
 	d->handles = h;
 	d->n_handles++;
+	d->is_opening = false;
 	if (h->is_writable)
 		d->wrote_since_open = false;
 	return h;
+}
+
+static void detach_handle(struct fs *fs, struct handle *h)
+{
+	struct draft *d = h->draft;
+
+	pthread_mutex_lock(&fs->lock);
+	for (struct handle **p = &d->handles; *p; p = &(*p)->draft_next)
+		if (*p == h) {
+			*p = h->draft_next;
+			break;
+		}
+	draft_get_locked(d);
+	d->n_handles--;
+	bool is_last = d->n_handles == 0;
+	pthread_mutex_unlock(&fs->lock);
+	if (is_last)
+		flush_released_draft(fs, d);
+	pthread_mutex_lock(&fs->lock);
+	pthread_cond_broadcast(&fs->changed);
+	draft_put_locked(fs, d);
+	pthread_mutex_unlock(&fs->lock);
 }
 
 static void set_draft_flags(struct fuse_file_info *fi)
@@ -239,18 +262,35 @@ static void set_draft_flags(struct fuse_file_info *fi)
 	set_parallel_writes(fi);
 }
 
-static int truncate_at_open(struct fs *fs, struct draft *d, int flags)
+static int truncate_at_open(struct fs *fs, struct draft *d)
 {
 	struct space_wait w = { 0 };
-
-	if (!(flags & O_TRUNC))
-		return 0;
 	int rc = draft_resize(fs, d, 0, &w);
+
 	if (!rc) {
 		d->has_resize = false; /* publishes at close, as a new file does: nothing is mapped yet */
 		d->never_published = true;
 	}
 	return rc;
+}
+
+/*
+ * A handle on a draft that the caller holds by a ref. Attached before O_TRUNC empties the draft: the handle is what
+ * keeps the RELEASE of an older one, or another thread's close, from publishing the empty file.
+ */
+static int open_handle(struct fs *fs, struct draft *d, int flags, const struct caller_id *who,
+		       struct handle **out)
+{
+	struct handle *h = attach_handle(fs, d, flags, who);
+	int rc = flags & O_TRUNC ? truncate_at_open(fs, d) : 0;
+
+	if (rc) {
+		detach_handle(fs, h);
+		handle_free(fs, h);
+		return rc;
+	}
+	*out = h;
+	return 0;
 }
 
 /* The draft published and closed between this LOOKUP and its OPEN: the version it became will do. */
@@ -305,8 +345,8 @@ static void open_draft(fuse_req_t req, struct inode *i, struct fuse_file_info *f
 		return;
 	}
 	struct caller_id who = ns_caller_always(ctx->pid, ctx->uid);
-	int rc = truncate_at_open(fs, d, fi->flags);
-	struct handle *h = rc ? NULL : attach_handle(fs, d, fi->flags, &who);
+	struct handle *h;
+	int rc = open_handle(fs, d, fi->flags, &who, &h);
 	pthread_mutex_lock(&fs->lock);
 	if (wants_write(fi->flags))
 		draft_end_intent_locked(fs, d, &who);
@@ -328,6 +368,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	struct inode *dir = inode_of(fs, parent);
 	struct ns_new n = { .mode = S_IFREG | (mode & 07777), .uid = ctx->uid, .gid = ctx->gid };
 	struct fuse_entry_param e;
+	struct handle *h;
 	struct draft *d;
 
 	if (dir->kind == INODE_CONTROL && dir->control_id == CONTROL_BUFFERS) {
@@ -342,17 +383,15 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	struct caller_id who = ns_caller_always(ctx->pid, ctx->uid);
 	int rc = ns_create(fs, dir, name, &n, fi->flags & O_EXCL, fi->flags & O_TRUNC, &who, &d);
 	if (!rc) {
-		rc = truncate_at_open(fs, d, fi->flags);
-		if (rc) {
+		rc = open_handle(fs, d, fi->flags | O_WRONLY, &who, &h);
+		if (rc)
 			draft_put(fs, d);
-		}
 	}
 	if (rc) {
 		reply_err(req, rc);
 		return;
 	}
 	counter_inc(creates);
-	struct handle *h = attach_handle(fs, d, fi->flags | O_WRONLY, &who);
 	pthread_mutex_lock(&fs->lock);
 	fill_entry_locked(fs, d->inode, true, &e);
 	d->inode->nlookup++;
@@ -362,28 +401,6 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	set_draft_flags(fi);
 	fi->fh = (uint64_t)(uintptr_t)h;
 	fuse_reply_create(req, &e, fi);
-}
-
-static void release_draft(struct fs *fs, struct handle *h)
-{
-	struct draft *d = h->draft;
-
-	pthread_mutex_lock(&fs->lock);
-	for (struct handle **p = &d->handles; *p; p = &(*p)->draft_next)
-		if (*p == h) {
-			*p = h->draft_next;
-			break;
-		}
-	draft_get_locked(d);
-	d->n_handles--;
-	bool is_last = d->n_handles == 0;
-	pthread_mutex_unlock(&fs->lock);
-	if (is_last)
-		flush_released_draft(fs, d);
-	pthread_mutex_lock(&fs->lock);
-	pthread_cond_broadcast(&fs->changed);
-	draft_put_locked(fs, d);
-	pthread_mutex_unlock(&fs->lock);
 }
 
 /* ---- the operations ---- */
@@ -442,7 +459,7 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	if (h->kind == HANDLE_OBJECT)
 		close_object(fs, h);
 	else if (h->kind == HANDLE_DRAFT)
-		release_draft(fs, h);
+		detach_handle(fs, h);
 	else if (h->kind == HANDLE_SESSION)
 		session_close(h->session);
 	else if (h->kind == HANDLE_BUFFER)

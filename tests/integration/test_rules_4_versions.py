@@ -67,6 +67,12 @@ def test_rule04_truncating_open_without_a_write_empties(f, client_a):
     assert get(f) == b""
 
 
+def test_rule04_truncating_open_while_the_previous_one_goes_away(f):
+    """O_TRUNC while a mapping, the last of the previous open, is removed: nobody sees the file empty."""
+    out = check_prog("reopentrunc", f, 5000, timeout=50)
+    assert int(out.split()[0]) > 100
+
+
 @pytest.mark.parametrize("size", [0, 1, 1000, 4096, len(OLD) - 1, len(OLD), len(OLD) + 1, MIB])
 def test_rule04_truncate_by_path(f, client_a, size):
     """truncate(2) by path makes a version of that size, zeros behind the old bytes, and no ESTALE."""
