@@ -92,8 +92,9 @@ FUSE3_LIBS := $(shell $(PKG_CONFIG) --libs fuse3 2>/dev/null)
 FUSE_USE_VERSION := $(if $(fuse3-system),317,314)
 endif
 ROCKSDB_CFLAGS := $(shell $(PKG_CONFIG) --cflags rocksdb 2>/dev/null)
+HIREDIS_CFLAGS := $(shell $(PKG_CONFIG) --cflags hiredis 2>/dev/null)
 BASE_CFLAGS := $(shell $(PKG_CONFIG) --cflags jansson libisal libxxhash 2>/dev/null)
-DAEMON_LIBS := $(FUSE3_LIBS) $(shell $(PKG_CONFIG) --libs rocksdb jansson libisal libxxhash liburing libmicrohttpd 2>/dev/null)
+DAEMON_LIBS := $(FUSE3_LIBS) $(shell $(PKG_CONFIG) --libs rocksdb jansson libisal libxxhash liburing libmicrohttpd hiredis libcrypto 2>/dev/null)
 CLI_LIBS := $(shell $(PKG_CONFIG) --libs rocksdb jansson libisal libxxhash 2>/dev/null)
 CRITERION_CFLAGS := $(shell $(PKG_CONFIG) --cflags criterion 2>/dev/null)
 CRITERION_LIBS := $(shell $(PKG_CONFIG) --libs criterion 2>/dev/null)
@@ -219,7 +220,7 @@ deps-dev:
 
 # What a missing library looks like otherwise is a page of compiler errors.
 ifeq ($(filter deps deps-dev clean distclean help check check-% demo dist uninstall format,$(MAKECMDGOALS)),)
-missing := $(if $(FUSE3_LIBS),,fuse3) $(strip $(foreach p,rocksdb jansson libisal libxxhash liburing libmicrohttpd,\
+missing := $(if $(FUSE3_LIBS),,fuse3) $(strip $(foreach p,rocksdb jansson libisal libxxhash liburing libmicrohttpd hiredis libcrypto,\
 	$(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null || echo $(p))))
 ifneq ($(strip $(missing)),)
 $(error not found by $(PKG_CONFIG): $(strip $(missing)) - run 'sudo make deps' first)
@@ -415,7 +416,7 @@ targets
   bench               build, then the benchmarks; BENCH=NAME for one
   bench-10m           ten million names: 3 GB of memory and of disk, minutes
   soak                kill the daemon and fail the power under load, ROUNDS times (1000), then MINUTES (30)
-                      of steady load; SOAK=crash, power or steady for one, SEED= to run a series again
+                      of steady load; SOAK=crash, power, steady or cluster for one, SEED= to run a series again
   fuzz                fuzz every parser for FUZZ_TIME seconds (clang); FUZZ=NAME for one
   lint                clang-tidy, cppcheck, shellcheck, header-alone, include-direction
   format              clang-format the sources in place

@@ -90,6 +90,9 @@ check_includes() {
 	mapfile -t h < <(existing include fs transport)
 	[ ${#h[@]} -eq 0 ] || found "RocksDB belongs to the catalog alone" -r \
 		--include='*.[ch]' '^#[[:space:]]*include[[:space:]]*<rocksdb/' "${h[@]}"
+	mapfile -t h < <(find "${code[@]}" -name '*.[ch]' ! -path meta/redis.c)
+	[ ${#h[@]} -eq 0 ] || found "hiredis belongs to meta/redis.c alone" \
+		'^#[[:space:]]*include[[:space:]]*<hiredis' "${h[@]}"
 	mapfile -t h < <(existing include meta transport fs/base fs/cli)
 	[ ${#h[@]} -eq 0 ] || found "FUSE belongs to fs/ alone" -r --include='*.[ch]' \
 		'^#[[:space:]]*include[[:space:]]*<fuse' "${h[@]}"
