@@ -28,7 +28,7 @@
 #include "catalog_record.h"
 #include "catalog_upgrade.h"
 
-#define CONTROL_KEY_MAX 255
+#define CONTROL_KEY_MAX (8u << 10) /* paths are among them */
 
 struct catalog_batch {
 	struct catalog *c;
@@ -290,6 +290,12 @@ void catalog_batch_put_control(struct catalog_batch *b, const char *key, uint64_
 		return;
 	control_record_encode(value, record);
 	rocks_batch_put(b->rb, CATALOG_CONTROL, key, key_len, record, sizeof(record));
+}
+
+void catalog_batch_del_control(struct catalog_batch *b, const char *key)
+{
+	if (b)
+		rocks_batch_del(b->rb, CATALOG_CONTROL, key, strlen(key));
 }
 
 void catalog_batch_put_entry(struct catalog_batch *b, uint64_t parent, const char *name,

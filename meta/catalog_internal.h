@@ -24,7 +24,6 @@ void catalog_batch_put_raw(struct catalog_batch *b, enum catalog_table t, const 
 
 void catalog_batch_del_raw(struct catalog_batch *b, enum catalog_table t, const void *key,
 			   size_t key_len);
-void catalog_batch_put_control(struct catalog_batch *b, const char *key, uint64_t value);
 
 /* Every record of a table as it is, until fn returns non-zero, which is returned. */
 typedef int (*catalog_raw_fn)(void *arg, const uint8_t *key, size_t key_len, const uint8_t *value,

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "catalog_internal.h"
 #include "catalog_key.h"
 #include "catalog_parts.h"
@@ -145,6 +146,27 @@ int catalog_scan_names(struct catalog *c, catalog_name_fn fn, void *arg, uint64_
 	}
 	if (n_corrupt_out)
 		*n_corrupt_out = n_corrupt;
+	return rocks_iter_fini(&i, rc);
+}
+
+int catalog_control_scan(struct catalog *c, const char *prefix, catalog_control_fn fn, void *arg)
+{
+	size_t prefix_len = strlen(prefix);
+	struct rocks_iter i;
+	int rc = 0;
+
+	rocks_iter_init(&i, c->rocks, CATALOG_CONTROL, prefix, prefix_len, NULL, 0);
+	for (; !rc && i.key && i.key_len >= prefix_len && !memcmp(i.key, prefix, prefix_len); rocks_iter_next(&i)) {
+		uint64_t value;
+		autofree char *rest = strndup((const char *)i.key + prefix_len, i.key_len - prefix_len);
+		int bad = rest ? control_record_decode(i.value, i.value_len, &value) : -ENOMEM;
+		if (bad == -ENOMEM)
+			rc = bad;
+		else if (bad)
+			catalog_complain(c, bad, "control value", 0, i.key, i.key_len);
+		else
+			rc = fn(arg, rest, value);
+	}
 	return rocks_iter_fini(&i, rc);
 }
 

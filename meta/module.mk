@@ -5,4 +5,4 @@
 meta-srcs := $(call sources,meta)
 
 $(call objects,$(meta-srcs)): private MODULE_CFLAGS = -Iinclude -Imeta -I$(O)/inc-base \
-	$(ROCKSDB_CFLAGS) $(BASE_CFLAGS)
+	$(ROCKSDB_CFLAGS) $(HIREDIS_CFLAGS) $(BASE_CFLAGS)

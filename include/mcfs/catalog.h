@@ -164,9 +164,14 @@ void catalog_batch_destroy(struct catalog_batch *b); /* without writing */
 /* Everything written before is on disk when it returns 0. */
 int catalog_sync(struct catalog *c);
 
-/* Control values: integers under a text key of 1 to 255 bytes. -ENOENT when absent. */
+/* Control values: integers under a text key of 1 to 8,192 bytes. -ENOENT when absent. */
 int catalog_control_get(struct catalog *c, const char *key, uint64_t *value_out);
 int catalog_control_put(struct catalog *c, const char *key, uint64_t value, bool sync);
+void catalog_batch_put_control(struct catalog_batch *b, const char *key, uint64_t value);
+void catalog_batch_del_control(struct catalog_batch *b, const char *key);
+/* Those whose keys begin with prefix, in order, as of the call; rest: of the key. fn not 0: stops, returned. */
+typedef int (*catalog_control_fn)(void *arg, const char *rest, uint64_t value);
+int catalog_control_scan(struct catalog *c, const char *prefix, catalog_control_fn fn, void *arg);
 
 struct catalog_stats {
 	uint64_t n_entries_estimate, n_objects_estimate;

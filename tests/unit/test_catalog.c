@@ -368,7 +368,7 @@ Test(catalog, takes_batches_of_several_threads)
 
 Test(catalog, keeps_control_values)
 {
-	char long_key[300];
+	static char long_key[10000];
 	uint64_t value = 1;
 
 	cr_expect_eq(catalog_control_get(catalog, "node_id", &value), -ENOENT);
