@@ -160,13 +160,19 @@ void fs_stop_work(struct fs *fs)
 	fs->notifier = NULL;
 }
 
-void fs_destroy(struct fs *fs, bool frees_dram)
+void fs_quiesce(struct fs *fs)
 {
 	scrub_destroy(fs->scrub);
+	fs->scrub = NULL;
 	sweep_stop(fs);
 	writeback_stop(fs);
 	fs_stop_work(fs);
 	handle_abandon_all(fs);
+}
+
+void fs_destroy(struct fs *fs, bool frees_dram)
+{
+	fs_quiesce(fs);
 	buffers_destroy(fs);
 	if (fs->ssd)
 		tier_call(fs->ssd, destroy, false);

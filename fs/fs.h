@@ -26,6 +26,7 @@
 
 struct fuse_session;
 struct buffer;
+struct cluster;
 struct executor;
 struct inode_table;
 struct name_index;
@@ -57,6 +58,7 @@ struct fs {
 	struct writeback *writeback;  /* NULL: no worker copies */
 	struct flock_table *flocks;
 	struct executor *executor;    /* asynchronous submissions */
+	struct cluster *cluster;      /* NULL: this node is alone */
 	_Atomic uint64_t batch_bytes; /* decoded submissions under way */
 	struct fuse_session *se;
 
@@ -100,6 +102,8 @@ void fs_destroy(struct fs *fs, bool frees_dram);
  * fs_destroy; apart, because answers need the FUSE session. No request is served any more.
  */
 void fs_stop_work(struct fs *fs);
+/* After that: all other threads, and the handles that are left. Of fs_destroy too. */
+void fs_quiesce(struct fs *fs);
 /* mkdir -p; the last directory gets mode 0700. */
 int fs_make_dirs(const char *path);
 

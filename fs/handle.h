@@ -13,12 +13,13 @@
 #include <sys/types.h>
 
 struct buffer;
+struct fetch;
 struct inode;
 struct object;
 struct session;
 struct draft;
 
-enum handle_kind { HANDLE_OBJECT, HANDLE_DRAFT, HANDLE_DIR, HANDLE_CONTROL, HANDLE_BUFFER, HANDLE_SESSION };
+enum handle_kind { HANDLE_OBJECT, HANDLE_FETCH, HANDLE_DRAFT, HANDLE_DIR, HANDLE_CONTROL, HANDLE_BUFFER, HANDLE_SESSION };
 
 struct handle {
 	enum handle_kind kind;
@@ -37,6 +38,8 @@ struct handle {
 	int32_t backing_id;         /* the kernel's, while is_passthrough */
 	pthread_rwlock_t map_lock;  /* held for as long as a reply looks at the mapping */
 	char *_Atomic map;          /* the frame, mapped at the first large read */
+
+	struct fetch *fetch;        /* HANDLE_FETCH: of an object that was not here when it was opened */
 
 	/* HANDLE_DRAFT */
 	struct draft *draft;

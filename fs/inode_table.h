@@ -51,6 +51,8 @@ struct inode {
 	uint32_t n_drafts;
 	uint32_t n_publishing;   /* INODE_DIR: objects without a draft that are about to get a name here */
 	uint64_t last_size_bytes; /* INODE_DIR: of the object published last; sizes the next frame */
+	int64_t promised_ns;     /* a change on another node leaves it openable until then */
+	bool is_remote;          /* of another node: its bytes are not here (INODE_OBJECT), nobody tells us of changes */
 	bool is_dead;            /* INODE_DIR: being removed, takes no new names */
 	bool is_dirty;           /* INODE_DIR: times not yet in the catalog */
 	bool is_listed;          /* among those that inode_flush_dirty looks at */

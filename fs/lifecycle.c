@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/parse.h"
+#include "cluster/cluster.h"
 #include "control/metrics_http.h"
 #include "daemonize.h"
 #include "fs.h"
@@ -130,6 +131,7 @@ static enum session_end serve(struct fs *fs, struct daemon_pipe *pipe, struct gu
 	housekeeper_stop(h);
 	guardian_stop(guardian);
 	writeback_stop(fs); /* what it does to passthrough ids needs the session */
+	cluster_stop(fs);
 	session_unmount(fs);
 	pthread_join(thread, NULL);
 	return end;
@@ -198,6 +200,8 @@ int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
 	fs = (struct fs){ .opt = opt };
 	if (!rc)
 		rc = fs_create(&fs, opt);
+	if (!rc)
+		rc = cluster_start(&fs);
 	if (!rc && opt->metrics_address)
 		rc = metrics_http_start(&fs, opt->metrics_address, &http);
 	if (!rc)
@@ -214,6 +218,9 @@ int lifecycle_run(const struct options *opt, struct daemon_pipe *pipe)
 	}
 	guardian_stop(&guardian);
 	metrics_http_stop(http);
+	cluster_stop(&fs); /* it may never have been mounted */
+	fs_quiesce(&fs);
+	cluster_destroy(&fs);
 	fs_destroy(&fs, frees_dram);
 	close(lock_fd);
 	if (!rc && frees_dram)

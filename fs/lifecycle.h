@@ -3,7 +3,7 @@
  * lifecycle: the one order in which a daemon starts and ends.
  *
  *   options parsed - mount point checked - [fork] - state directory locked - guardian forked - catalog -
- *   tiers - clock - objects adopted - notifier - mount - housekeeper - ready byte - loop - the same in
+ *   tiers - clock - objects adopted - notifier - cluster joined - mount - housekeeper - ready byte - loop - the same in
  *   reverse
  *
  * Threads and RocksDB exist only after the fork.

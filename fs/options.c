@@ -12,6 +12,7 @@
 #include "base/cleanup.h"
 #include "base/host_port.h"
 #include "base/parse.h"
+#include "mcfs/directory.h"
 #include "mcfs/tier.h"
 
 #define MIN_DRAM_BYTES (8ull << 20)
@@ -128,6 +129,70 @@ static int set_metrics(struct options *o, const char *value)
 	return EXIT_OK;
 }
 
+static int set_directory(struct options *o, const char *value)
+{
+	const char *at = strrchr(value, '@');
+
+	/* What is before the @ is not shown: it may be a password. */
+	if (directory_url_check(value))
+		return usage_error("option directory=%s%s: not redis://[[USER:]PASSWORD@]HOST[:PORT][/DB]",
+				   at ? "..." : "", at ? at : value);
+	set_string(&o->directory, value);
+	return EXIT_OK;
+}
+
+/* Unlike host_port_split, port 0 will do: any free one. */
+static int set_address(char **slot, const char *option, const char *value)
+{
+	char host[HOST_BYTES], port[PORT_BYTES];
+	size_t len = strlen(value);
+	bool is_any_port = len > 2 && !strcmp(value + len - 2, ":0");
+	autofree char *with_port = NULL;
+
+	if (asprintf(&with_port, "%.*s:1", (int)(len - 2), value) < 0)
+		abort();
+	if (host_port_split(is_any_port ? with_port : value, host, port))
+		return usage_error("option %s=%s: not HOST:PORT, like 10.0.0.1:7400 or [::1]:7400", option, value);
+	set_string(slot, value);
+	return EXIT_OK;
+}
+
+static int set_listen(struct options *o, const char *value)
+{
+	return set_address(&o->listen, "listen", value);
+}
+
+static int set_advertise(struct options *o, const char *value)
+{
+	return set_address(&o->advertise, "advertise", value);
+}
+
+static int set_key(struct options *o, const char *value)
+{
+	if (*value != '/')
+		return usage_error("option key=%s: must be an absolute path", value);
+	set_string(&o->key_file, value);
+	return EXIT_OK;
+}
+
+static int set_cluster(struct options *o, const char *value)
+{
+	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+
+	if (strlen(value) > 63 || value[strspn(value, allowed)])
+		return usage_error("option cluster=%s: at most 63 letters, digits, '.', '_' and '-'", value);
+	set_string(&o->cluster, value);
+	return EXIT_OK;
+}
+
+static int set_transport(struct options *o, const char *value)
+{
+	if (strcmp(value, "auto") && strcmp(value, "tcp"))
+		return usage_error("option transport=%s: auto or tcp", value);
+	set_string(&o->transport, "tcp");
+	return EXIT_OK;
+}
+
 static int set_max_objects(struct options *o, const char *value)
 {
 	if (parse_u64(value, 16, UINT32_MAX, &o->max_objects))
@@ -182,6 +247,13 @@ static const struct option_row {
 	  "SIZE     bytes per second of that, 0: no limit (default: 0)" },
 	{ "state", true, set_state, "DIR      catalog and DRAM frames (default: /var/lib/mooncakefs)" },
 	{ "node", true, set_node, "NAME     this node's name (default: the host name)" },
+	{ "directory", true, set_directory,
+	  "URL      redis://[[USER:]PASSWORD@]HOST[:PORT][/DB] of the cluster (default: this node is alone)" },
+	{ "listen", true, set_listen, "HOST:PORT where peers connect to, needed with directory=; port 0: any" },
+	{ "advertise", true, set_advertise, "HOST:PORT what peers are told instead (default: what listen has bound)" },
+	{ "key", true, set_key, "FILE     cluster key, 64 hex digits; needed unless listen is a loopback address" },
+	{ "cluster", true, set_cluster, "NAME     which cluster of that directory (default: mooncake)" },
+	{ "transport", true, set_transport, "auto|tcp how bytes move between nodes (default: auto)" },
 	{ "passthrough", true, set_passthrough, "auto|off  off: serve every read by direct_io" },
 	{ "max_objects", true, set_max_objects, "N        bound on objects (default: dram / 4 KiB + ssd / 64 KiB)" },
 	{ "space_wait", true, set_space_wait,
@@ -302,6 +374,15 @@ static int fill_defaults(struct options *o)
 		gethostname(host, sizeof(host) - 1);
 		set_string(&o->node, host);
 	}
+	if (o->directory && !o->listen)
+		return usage_error("option directory needs listen=HOST:PORT too");
+	if (!o->directory && (o->listen || o->advertise || o->key_file || o->cluster))
+		return usage_error("option %s needs directory= too",
+				   o->listen ? "listen" : o->advertise ? "advertise" : o->key_file ? "key" : "cluster");
+	if (!o->cluster)
+		set_string(&o->cluster, "mooncake");
+	if (!o->transport)
+		set_string(&o->transport, "tcp");
 	if (!o->log_target)
 		set_string(&o->log_target, o->foreground ? "stderr" : "syslog");
 	if (!o->dram_bytes)
@@ -368,6 +449,12 @@ void options_fini(struct options *o)
 	free(o->node);
 	free(o->log_target);
 	free(o->metrics_address);
+	free(o->directory);
+	free(o->listen);
+	free(o->advertise);
+	free(o->key_file);
+	free(o->cluster);
+	free(o->transport);
 	free(o->fuse_opts);
 	*o = (struct options){ 0 };
 }

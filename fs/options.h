@@ -34,6 +34,12 @@ struct options {
 	char *node;              /* node=, default the host name */
 	char *log_target;        /* log=, default stderr with -f, else syslog */
 	char *metrics_address;   /* metrics=HOST:PORT, NULL: not over HTTP */
+	char *directory;         /* directory=redis://..., NULL: this node is alone */
+	char *listen;            /* listen=HOST:PORT of its peer endpoint; NULL only when alone */
+	char *advertise;         /* advertise=HOST:PORT, NULL: what listen has bound */
+	char *key_file;          /* key=FILE, NULL: none */
+	char *cluster;           /* cluster=NAME, default mooncake */
+	char *transport;         /* transport=, default tcp */
 	uint64_t dram_bytes;     /* dram=, default dram_budget_default() */
 	uint64_t max_objects;    /* max_objects=, default one per 4 KiB of dram and 64 KiB of ssd= */
 	uint32_t space_wait_ms;  /* space_wait=SECONDS, how long a write waits for space */

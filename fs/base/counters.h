@@ -56,6 +56,16 @@
 	X(fastpath_read_bytes, "bytes read by sessions")                                           \
 	X(fastpath_writes, "items written by sessions")                                            \
 	X(fastpath_write_bytes, "bytes written by sessions")                                       \
+	X(announcements, "changes of names told to the cluster's directory")                       \
+	X(remote_lookups, "names looked up in the cluster's directory")                            \
+	X(fetches, "objects fetched from peers")                                                   \
+	X(fetch_bytes, "bytes of objects fetched from peers")                                      \
+	X(fetch_failures, "fetches that found no holder, or failed with all of them")              \
+	X(fetch_waits, "opens that waited for a fetch that another one had begun")                 \
+	X(grants, "reads of objects granted to peers")                                             \
+	X(served_bytes, "bytes read by peers")                                                     \
+	X(invalidations, "names of which peers said that they have changed")                       \
+	X(invalidations_posted, "messages to holders that went through the directory")             \
 	X(catalog_errors, "catalog operations that failed")
 
 enum counter_id {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -18,7 +19,7 @@ static struct {
 	int fd; /* -1: syslog */
 	enum log_level level;
 	char ident[32];
-	int tees;
+	atomic_int tees; /* may be changed while others log */
 } logger = { .fd = STDERR_FILENO, .level = LOG_LEVEL_INFO, .ident = "mooncakefs" };
 
 static int parse_level(const char *name)

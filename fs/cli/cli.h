@@ -89,6 +89,9 @@ int run_stop(const struct command *cmd, int argc, char **argv);
 int run_replay(const struct command *cmd, int argc, char **argv);
 int run_bench(const struct command *cmd, int argc, char **argv);
 int run_scrub(const struct command *cmd, int argc, char **argv);
+int run_prefetch(const struct command *cmd, int argc, char **argv);
+int run_nodes(const struct command *cmd, int argc, char **argv);
+int run_peers(const struct command *cmd, int argc, char **argv);
 int run_fsck(const struct command *cmd, int argc, char **argv);
 
 extern const char bench_details[];

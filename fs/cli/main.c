@@ -27,6 +27,10 @@ static const struct command commands[] = {
 	 run_stat},
 	{"lookup", "PATH...", "Say which objects exist, and how soon they are ready",
 	 "Exit status 1 when any of them is missing.\n\nOptions:\n", run_lookup},
+	{"prefetch", "PATH...", "Bring files here that other nodes hold",
+	 "Says how much came, also when it is interrupted. Exit status 1 when a file could not\n"
+	 "be had.\n\nOptions:\n",
+	 run_prefetch},
 	{"pin", "PATH...", "Keep objects in DRAM",
 	 "A directory hands its pin to what is created in it later.\n\nOptions:\n", run_pin},
 	{"unpin", "PATH...", "Let objects be evicted again", "Options:\n", run_pin},
@@ -45,6 +49,8 @@ static const struct command commands[] = {
 	 replay_details, run_replay},
 	{"bench", "[MOUNT]", "Measure batches next to memcpy", bench_details, run_bench},
 	{"scrub", "[PATH]", "Have all SSD frames read again and compared", scrub_details, run_scrub},
+	{"nodes", "[PATH]", "Show the nodes of the cluster", "Options:\n" MOUNT_DETAILS, run_nodes},
+	{"peers", "[PATH]", "Show the connections to other nodes", "Options:\n" MOUNT_DETAILS, run_peers},
 	{"fsck", "STATE_DIR", "Check and repair a state directory, offline", fsck_details, run_fsck},
 };
 

@@ -212,6 +212,7 @@ char *metrics_text(struct fs *fs, size_t *len_out)
 	metrics_eviction_ages(f, s.tier_names[0], &s.residency.dram_age, s.tier_names[1],
 			      &s.residency.ssd_age);
 	print_counters(f);
+	metrics_cluster(f, fs);
 	metrics_latency(f);
 	print_process(f, &s.process);
 	bool is_whole = !ferror(f);

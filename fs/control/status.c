@@ -117,8 +117,10 @@ char *status_json(struct fs *fs, size_t *len_out)
 		"drafts", "open", status_u64(s.n_drafts), "inodes", "count", status_u64(s.n_inodes),
 		"catalog", catalog_object(&s.catalog), "process", process_object(&s.process),
 		"latency", status_latency(), "counters", counters_object());
-	if (root)
+	if (root) {
 		json_object_set_new(root, "scrub", scrub_object(fs));
+		json_object_set_new(root, "cluster", status_cluster(fs));
+	}
 	char *json = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
 	json_decref(root);
 	*len_out = json ? strlen(json) : 0;

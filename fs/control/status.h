@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
+struct fs;
 struct residency_stats;
 struct snapshot;
 
@@ -20,5 +21,8 @@ json_t *status_disks(const struct snapshot *s);
 
 /* status_residency.c: what waits to move between the tiers, and how old what left them was. */
 json_t *status_residency(const struct residency_stats *r);
+
+/* status_cluster.c: this node among the others; null when it is alone. */
+json_t *status_cluster(struct fs *fs);
 
 #endif

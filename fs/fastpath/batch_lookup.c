@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/counters.h"
+#include "cluster/cluster.h"
 #include "fastpath/batch.h"
 #include "fs.h"
 #include "object/draft.h"
@@ -63,6 +64,35 @@ static void look(struct fs *fs, uint64_t dir_ino, struct chunk *c, struct mcfs_s
 	}
 }
 
+/* What this node does not have, in one question to the others. */
+static void look_elsewhere(struct batch *b, uint64_t dir_ino)
+{
+	uint32_t n_items = b->io.n_items, n = 0;
+	autofree const char **names = xcalloc(n_items, sizeof(*names));
+	autofree uint32_t *items = xcalloc(n_items, sizeof(*items));
+	autofree int64_t *sizes = xcalloc(n_items, sizeof(*sizes));
+	autofree struct chunk *chunks = xcalloc(n_items / CHUNK + 1, sizeof(*chunks));
+	const char *at = b->names;
+
+	for (uint32_t k = 0; k < n_items; k++) {
+		struct chunk *c = &chunks[k / CHUNK];
+		if (k % CHUNK == 0)
+			spell_chunk(b, dir_ino, &at, n_items - k < CHUNK ? n_items - k : CHUNK, c);
+		if (b->states[k].state != MCFS_MISS || !c->names[k % CHUNK])
+			continue;
+		names[n] = c->names[k % CHUNK];
+		items[n++] = k;
+	}
+	if (!n)
+		return;
+	remote_sizes(b->session->fs, dir_ino, names, n, sizes);
+	for (uint32_t k = 0; k < n; k++)
+		if (sizes[k] >= 0)
+			b->states[items[k]] = (struct mcfs_state){ .state = MCFS_REMOTE, .tier = MCFS_TIER_REMOTE,
+								   .size = (uint64_t)sizes[k],
+								   .eta_us = UINT32_MAX };
+}
+
 void batch_lookup(struct batch *b)
 {
 	uint64_t dir_ino;
@@ -76,5 +106,7 @@ void batch_lookup(struct batch *b)
 		spell_chunk(b, dir_ino, &at, left < CHUNK ? left : CHUNK, &c);
 		look(b->session->fs, dir_ino, &c, b->states + k);
 	}
+	if (b->session->fs->cluster && !batch_stopped(b))
+		look_elsewhere(b, dir_ino);
 	counter_add(fastpath_lookups, b->io.n_items);
 }

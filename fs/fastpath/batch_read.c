@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "cluster/cluster.h"
 #include "fastpath/batch.h"
 #include "fastpath/ssd_read.h"
 #include "fs.h"
@@ -40,6 +41,8 @@ static int find_by_handle(struct batch *b, const struct mcfs_item *i, struct obj
 		return -ENOENT;
 	if (h->public_uid != c->uid && c->uid)
 		return -EPERM;
+	if (h->kind == HANDLE_FETCH)
+		return -EBUSY; /* its bytes are on their way; by name it is waited for */
 	if (h->kind != HANDLE_OBJECT)
 		return h->kind == HANDLE_DIR ? -EISDIR : -EINVAL;
 	*out = h->object; /* open already, whatever became of its name */
@@ -98,6 +101,30 @@ static int hold_locked(struct batch *b, uint32_t k, struct object **out)
 	return 0;
 }
 
+/* What other nodes have of a chunk comes here, all of it on its way together. */
+static void fetch_chunk(struct batch *b, uint32_t from, uint32_t to, struct object **held)
+{
+	struct fs *fs = b->session->fs;
+	struct fetch *fetches[CHUNK] = { NULL };
+	struct space_wait w = batch_wait(b);
+
+	for (uint32_t k = from; k < to; k++)
+		if (b->items[k].status == -ENOENT && b->targets[k].name && b->targets[k].dir_ino &&
+		    fetch_begin(fs, b->targets[k].dir_ino, b->targets[k].name, &w, &fetches[k - from]))
+			fetches[k - from] = NULL;
+	for (uint32_t k = from; k < to; k++) {
+		if (!fetches[k - from])
+			continue;
+		int rc = fetch_wait(fetches[k - from], &w);
+		if (rc) {
+			b->items[k].status = rc == -ESTALE ? -ENOENT : rc;
+			continue;
+		}
+		guard_lock(&fs->lock);
+		b->items[k].status = hold_locked(b, k, &held[k - from]);
+	}
+}
+
 static void hold_chunk(struct batch *b, uint32_t from, uint32_t to, struct object **held)
 {
 	struct fs *fs = b->session->fs;
@@ -122,6 +149,8 @@ static void hold_chunk(struct batch *b, uint32_t from, uint32_t to, struct objec
 		if (b->items[k].status == -EAGAIN)
 			b->items[k].status = -ENOENT; /* another version took the name just now */
 	}
+	if (fs->cluster)
+		fetch_chunk(b, from, to, held);
 }
 
 static void let_go(struct batch *b, struct object **held, uint32_t n)

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/thread_buffer.h"
 #include "control/control.h"
+#include "cluster/cluster.h"
 #include "fastpath/batch.h"
 #include "fs.h"
 #include "inode_table.h"
@@ -318,6 +319,7 @@ static void finish(struct batch *b, struct fresh *xs, uint32_t n)
 		object_record_fini(&xs[k].record);
 	}
 	let_go_of_dirs(b->session->fs, xs, n);
+	cluster_settle(b->session->fs);
 	counter_add(fastpath_write_bytes, bytes);
 }
 

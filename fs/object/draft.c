@@ -134,6 +134,26 @@ struct member *draft_join_locked(struct draft *d, const struct caller_id *who)
 	return &d->members[d->n_members++];
 }
 
+void draft_attach_locked(struct draft *d, struct handle *h)
+{
+	h->draft_next = d->handles;
+	d->handles = h;
+	d->n_handles++;
+	d->is_opening = false;
+	if (h->is_writable)
+		d->wrote_since_open = false;
+}
+
+bool draft_detach_locked(struct draft *d, struct handle *h)
+{
+	struct handle **at = &d->handles;
+
+	while (*at != h)
+		at = &(*at)->draft_next;
+	*at = h->draft_next;
+	return --d->n_handles == 0;
+}
+
 void draft_pin_redirect_locked(struct draft *d, const struct caller_id *who)
 {
 	int64_t until = now_mono_ns() + REDIRECT_PIN_NS;
@@ -213,6 +233,11 @@ void draft_end_intent_locked(struct fs *fs, struct draft *d, const struct caller
 bool draft_is_dirty(const struct draft *d)
 {
 	return d->has_writes || d->has_resize || d->never_published;
+}
+
+bool draft_is_hollow_locked(const struct draft *d)
+{
+	return d->is_of_remote && !d->n_handles && !draft_is_dirty(d) && !d->published_id;
 }
 
 bool draft_is_flushed_locked(const struct draft *d)

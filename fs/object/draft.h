@@ -65,6 +65,7 @@ struct draft {
 	uint32_t refs;          /* operations in flight that hold no handle */
 	bool is_private;
 	bool is_excl;           /* made by O_EXCL */
+	bool is_of_remote;      /* made by O_TRUNC of a file that other nodes have */
 	bool is_opening;        /* made by CREATE, whose handle is on the way */
 	_Atomic bool is_poisoned;
 	bool is_dropped;
@@ -99,6 +100,7 @@ struct draft {
 	uint64_t promise_size;
 };
 
+struct space_wait; /* who waits for space: object/space.h */
 struct draft_table;
 struct draft_table *draft_table_create(void);
 void draft_table_destroy(struct draft_table *t);
@@ -108,6 +110,7 @@ void draft_abandon(struct draft *d);
 struct caller_id {
 	pid_t tid, tgid;
 	uid_t uid;
+	struct space_wait *wait; /* of a request that may wait for other nodes; NULL: it may not */
 };
 
 /* Drafts whose names a change has touched, each with a ref; see durable_follow_names. */
@@ -144,6 +147,9 @@ struct draft *draft_find_joinable_locked(struct fs *fs, uint64_t dir_ino, const 
 bool draft_excl_exists_locked(struct fs *fs, uint64_t dir_ino, const char *name,
 			      const struct caller_id *who);
 struct member *draft_join_locked(struct draft *d, const struct caller_id *who);
+/* An open file's handle becomes one of the draft's; it was one: true when it was the last. */
+void draft_attach_locked(struct draft *d, struct handle *h);
+bool draft_detach_locked(struct draft *d, struct handle *h);
 /*
  * An OPEN for writing of a published version is answered ESTALE and leaves an intent under the thread's
  * id: the kernel walks the path once more, and whatever file that walk's LOOKUP finds then becomes a
@@ -156,6 +162,8 @@ bool draft_has_intent_locked(struct fs *fs, const struct caller_id *who, bool *i
 void draft_end_intent_locked(struct fs *fs, struct draft *d, const struct caller_id *who);
 /* Between that LOOKUP and its OPEN the draft stays. */
 void draft_pin_redirect_locked(struct draft *d, const struct caller_id *who);
+/* Made for an O_TRUNC that has not come: it has nothing to show to who reads. */
+bool draft_is_hollow_locked(const struct draft *d);
 /* The version a clean draft shows: what it published, else what it was opened on. 0: dirty, none. */
 uint64_t draft_shown_id(const struct draft *d);
 bool draft_is_visible_locked(const struct draft *d, const struct caller_id *who);
@@ -189,13 +197,13 @@ void draft_put(struct fs *fs, struct draft *d);
 
 /* ---- bytes; fs->lock not held; all return 0 or a negative errno ---- */
 
-struct space_wait; /* who waits for space: object/space.h */
-
 int draft_write(struct fs *fs, struct draft *d, const void *buf, size_t len, uint64_t off,
 		struct space_wait *w);
 /* Reads [off, off + len) cut at size; *n_out gets the bytes. */
 int draft_read(struct fs *fs, struct draft *d, void *buf, size_t len, uint64_t off, size_t *n_out);
 int draft_resize(struct fs *fs, struct draft *d, uint64_t size, struct space_wait *w);
+/* O_TRUNC, after its handle is attached: else an older one's end would publish the empty file. */
+int draft_truncate_at_open(struct fs *fs, struct draft *d);
 /* mode as fallocate(2); zero range and punch hole write zeros. -EOPNOTSUPP for the others. */
 int draft_fallocate(struct fs *fs, struct draft *d, int mode, uint64_t off, uint64_t len,
 		    struct space_wait *w);

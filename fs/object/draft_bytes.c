@@ -358,6 +358,18 @@ int draft_resize(struct fs *fs, struct draft *d, uint64_t size, struct space_wai
 	return rc;
 }
 
+int draft_truncate_at_open(struct fs *fs, struct draft *d)
+{
+	struct space_wait w = { 0 };
+	int rc = draft_resize(fs, d, 0, &w);
+
+	if (!rc) {
+		d->has_resize = false; /* publishes at close, as a new file does: nothing is mapped yet */
+		d->never_published = true;
+	}
+	return rc;
+}
+
 static int zero_owned(struct fs *fs, struct draft *d, uint64_t off, uint64_t end,
 		      struct space_wait *w)
 {

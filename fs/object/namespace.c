@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "cluster/cluster.h"
 #include "fs.h"
 #include "inode_table.h"
 #include "object/caller.h"
@@ -141,6 +142,8 @@ static bool lookup_draft(struct fs *fs, struct inode *dir, const char *name,
 {
 	pthread_mutex_lock(&fs->lock);
 	struct draft *d = find_settled_draft(fs, dir, name, who, has_draft_out);
+	if (d && draft_is_hollow_locked(d))
+		d = NULL;
 	uint64_t shown_id = d && draft_is_flushed_locked(d) ? draft_shown_id(d) : 0;
 	if (d) {
 		inode_get_locked(d->inode);
@@ -171,13 +174,17 @@ static int lookup_entry(struct fs *fs, struct inode *dir, const char *name, uint
 	}
 	guard_lock(&fs->lock);
 	struct inode *i = inode_get_entry_locked(fs, dir->key, name, &e);
-	if (i->kind == INODE_OBJECT && (i->state == INODE_GONE || i->object->is_evicting)) {
+	/* Without an object: another node's, which has just come here. */
+	bool is_unsettled = i->state == INODE_GONE || (i->kind == INODE_OBJECT && !i->object);
+	if (i->kind == INODE_OBJECT && (is_unsettled || i->object->is_evicting)) {
 		/* What is being evicted cannot be opened: its name is as good as gone. */
-		rc = i->state == INODE_GONE ? -ESTALE : -ENOENT;
+		rc = is_unsettled ? -ESTALE : -ENOENT;
 		inode_put_locked(fs, i);
 		return rc;
 	}
 	inode_looked_up_locked(i, tid);
+	if (fs->cluster && remote_is_retrying(fs, (pid_t)tid))
+		remote_promise_locked(i);
 	*inode_out = i;
 	return 0;
 }
@@ -195,7 +202,11 @@ static bool lookup_for_write(struct fs *fs, struct inode *dir, const char *name,
 	if (!intends)
 		return false;
 	struct caller_id full = ns_caller_always(who->tid, who->uid);
-	if (ns_open_for_write(fs, dir->key, name, is_private, true, &full, &d))
+	int rc = ns_open_for_write(fs, dir->key, name, is_private, true, &full, &d);
+	/* What other nodes have is brought here, to be copied. */
+	if (rc == -ENOENT && fs->cluster && who->wait && !fetch_name(fs, dir->key, name, who->wait))
+		rc = ns_open_for_write(fs, dir->key, name, is_private, true, &full, &d);
+	if (rc)
 		return false; /* a directory of the path, or no such name: as any LOOKUP */
 	guard_lock(&fs->lock);
 	inode_get_locked(d->inode);
@@ -204,19 +215,31 @@ static bool lookup_for_write(struct fs *fs, struct inode *dir, const char *name,
 	return true;
 }
 
-static int lookup_published(struct fs *fs, struct inode *dir, const char *name, uint32_t tid,
+/* Under the stripe: catalog and table agree while nobody changes the name. */
+static int lookup_settled(struct fs *fs, struct inode *dir, const char *name, uint32_t tid, struct inode **inode_out,
+			  uint64_t *expired_id_out)
+{
+	pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
+	int rc = lookup_entry(fs, dir, name, tid, inode_out, expired_id_out);
+
+	pthread_mutex_unlock(stripe);
+	return rc == -ESTALE ? -ENOENT : rc; /* its bytes are on a disk that is not there */
+}
+
+static int lookup_published(struct fs *fs, struct inode *dir, const char *name, const struct caller_id *who,
 			    struct inode **inode_out)
 {
+	uint32_t tid = (uint32_t)who->tid;
 	uint64_t expired_id = 0;
 	int rc = lookup_entry(fs, dir, name, tid, inode_out, &expired_id);
 
-	if (rc == -ESTALE) {
-		/* Catalog and table agree while nobody changes the name. */
-		pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
-		rc = lookup_entry(fs, dir, name, tid, inode_out, &expired_id);
-		pthread_mutex_unlock(stripe);
-		if (rc == -ESTALE)
-			rc = -ENOENT; /* its bytes are on a disk that is not there */
+	if (rc == -ESTALE)
+		rc = lookup_settled(fs, dir, name, tid, inode_out, &expired_id);
+	if (rc == -ENOENT && !expired_id && fs->cluster) {
+		rc = remote_lookup(fs, dir, name, who, inode_out);
+		/* It may have been made here while others were asked, who say that it is ours. */
+		if (rc == -ENOENT)
+			rc = lookup_settled(fs, dir, name, tid, inode_out, &expired_id);
 	}
 	if (expired_id) {
 		counter_inc(expired);
@@ -235,7 +258,7 @@ int ns_lookup(struct fs *fs, struct inode *dir, const char *name, const struct c
 		if (lookup_for_write(fs, dir, name, who, inode_out) ||
 		    lookup_draft(fs, dir, name, who, inode_out, has_draft_out))
 			return 0;
-		int rc = lookup_published(fs, dir, name, (uint32_t)who->tid, inode_out);
+		int rc = lookup_published(fs, dir, name, who, inode_out);
 		guard_lock(&fs->lock);
 		if (rc || (*inode_out)->kind != INODE_OBJECT || tries == MAX_TRIES ||
 		    !draft_has_intent_locked(fs, who, &is_private))
@@ -310,7 +333,10 @@ static int make_checked(struct fs *fs, struct inode *dir, const char *name, cons
 	rc = catalog_exists(fs->catalog, dir->key, name);
 	if (rc != -ENOENT)
 		return rc ? rc : -EEXIST;
-	return put_new_entry(fs, dir, name, e);
+	rc = put_new_entry(fs, dir, name, e);
+	if (!rc)
+		cluster_published(fs, dir->key, name, e, false);
+	return rc;
 }
 
 int ns_make(struct fs *fs, struct inode *dir, const char *name, const struct ns_new *n,
@@ -359,16 +385,39 @@ static int unlink_drafts_locked(struct fs *fs, uint64_t dir_ino, const char *nam
 	return n;
 }
 
+/* Under the stripe. e NULL: other nodes have the name, this one does not. */
 static int unlink_entry(struct fs *fs, struct inode *dir, const char *name, const struct entry *e)
 {
 	struct catalog_batch *b = catalog_batch_create(fs->catalog);
 
-	catalog_batch_del_entry(b, dir->key, name);
-	if (e->object_id)
+	if (e)
+		catalog_batch_del_entry(b, dir->key, name);
+	if (e && e->object_id)
 		catalog_batch_del_object(b, e->object_id);
+	uint64_t version = cluster_tombstone(fs, b, dir->key, name);
 	int rc = catalog_batch_commit(b, false);
 	if (rc)
 		counter_inc(catalog_errors);
+	else
+		cluster_removed(fs, dir->key, name, version);
+	return rc;
+}
+
+/* Others have the file, this node does not. */
+static int unlink_remote(struct fs *fs, struct inode *dir, const char *name)
+{
+	struct entry e;
+	int rc = remote_entry(fs, dir->key, name, &e);
+
+	if (rc)
+		return rc;
+	bool is_dir = S_ISDIR(e.mode);
+	entry_fini(&e);
+	if (is_dir)
+		return -EISDIR;
+	pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
+	rc = unlink_entry(fs, dir, name, NULL);
+	pthread_mutex_unlock(stripe);
 	return rc;
 }
 
@@ -407,6 +456,8 @@ int ns_unlink(struct fs *fs, struct inode *dir, const char *name, const struct c
 		object_free_unlocked(fs, o);
 	durable_follow_names(fs, &gone);
 	entry_fini(&e);
+	if (rc == -ENOENT && fs->cluster)
+		rc = unlink_remote(fs, dir, name);
 	if (!rc)
 		counter_inc(unlinks);
 	return rc;
@@ -447,10 +498,24 @@ void ns_revive_dir(struct fs *fs, const struct entry *e)
 		i->is_dead = false;
 }
 
+/* Before the stripe is taken: others are asked. */
+static bool has_entries_elsewhere(struct fs *fs, struct inode *dir, const char *name)
+{
+	struct entry e;
+
+	if (!fs->cluster || catalog_lookup(fs->catalog, dir->key, name, &e))
+		return false;
+	bool has_entries = S_ISDIR(e.mode) && remote_has_entries(fs, e.ino);
+	entry_fini(&e);
+	return has_entries;
+}
+
 int ns_rmdir(struct fs *fs, struct inode *dir, const char *name)
 {
 	struct entry e = { 0 };
 
+	if (has_entries_elsewhere(fs, dir, name))
+		return -ENOTEMPTY;
 	pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
 	int rc = catalog_lookup(fs->catalog, dir->key, name, &e);
 	if (!rc)

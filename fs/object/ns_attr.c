@@ -2,9 +2,11 @@
 /* Attributes of an inode to the catalog: chmod, chown, utimens and the settable xattrs make no version. */
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/cleanup.h"
 #include "base/counters.h"
+#include "cluster/cluster.h"
 #include "fs.h"
 #include "inode_table.h"
 #include "object/namespace.h"
@@ -97,6 +99,8 @@ static int store_entry(struct fs *fs, uint64_t dir_ino, const char *name, uint64
 			counter_inc(catalog_errors);
 		else
 			note_owner(fs, e);
+		if (!rc && !S_ISDIR(e->mode))
+			cluster_published(fs, dir_ino, name, e, true);
 	}
 	entry_fini(&old);
 	return rc;

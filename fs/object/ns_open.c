@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/stat.h>
 
+#include "cluster/cluster.h"
 #include "fs.h"
 #include "inode_table.h"
 #include "object/namespace.h"
@@ -21,11 +22,49 @@ static struct draft *new_draft_locked(struct fs *fs, struct inode *dir, const ch
 	return d;
 }
 
+/* Of what is published; NULL: that cannot be opened any more. */
+static struct draft *copy_draft_locked(struct fs *fs, struct inode *dir, const char *name, struct entry *e, uint64_t id,
+				       const struct caller_id *who)
+{
+	struct object *base = object_find_locked(fs, e->object_id);
+
+	if (!base || base->state != OBJECT_LIVE || base->is_evicting)
+		return NULL;
+	object_touch_locked(fs, base, (uint64_t)who->tid);
+	return new_draft_locked(fs, dir, name, e, id, who, base);
+}
+
+/* A file that other nodes have is emptied: nothing of it is needed but its attributes. */
+static bool is_emptied_remote(struct fs *fs, uint64_t dir_ino, const char *name, bool is_private, struct entry *e_out)
+{
+	if (!fs->cluster || !is_private || catalog_exists(fs->catalog, dir_ino, name) != -ENOENT ||
+	    remote_entry(fs, dir_ino, name, e_out))
+		return false;
+	if (S_ISREG(e_out->mode))
+		return true;
+	entry_fini(e_out);
+	return false;
+}
+
+static struct draft *empty_draft_locked(struct fs *fs, struct inode *dir, const char *name, const struct entry *remote,
+					uint64_t id, const struct caller_id *who)
+{
+	struct ns_new n = { .mode = remote->mode, .uid = remote->uid, .gid = remote->gid };
+	struct entry e;
+
+	ns_init_entry_locked(dir, name, &n, &e);
+	e.gid = remote->gid;
+	struct draft *d = new_draft_locked(fs, dir, name, &e, id, who, NULL);
+	d->is_private = d->is_of_remote = true;
+	return d;
+}
+
 int ns_open_for_write(struct fs *fs, uint64_t dir_ino, const char *name, bool is_private,
 		      bool pin_for_retry, const struct caller_id *who, struct draft **out)
 {
-	struct entry e = { 0 };
+	struct entry e = { 0 }, remote = { 0 };
 	bool has_draft;
+	bool is_remote = is_emptied_remote(fs, dir_ino, name, is_private, &remote);
 	uint64_t id = version_next(fs->clock);
 	int rc = 0;
 
@@ -44,20 +83,21 @@ int ns_open_for_write(struct fs *fs, uint64_t dir_ino, const char *name, bool is
 			rc = S_ISDIR(e.mode) ? -EISDIR : -ESTALE; /* a symlink: walk again */
 	}
 	pthread_mutex_lock(&fs->lock);
+	if (rc == -ENOENT && is_remote && dir && !dir->is_dead) {
+		d = empty_draft_locked(fs, dir, name, &remote, id, who);
+		rc = 0;
+	}
 	if (!rc && !d && !is_private) {
 		d = draft_find_joinable_locked(fs, dir_ino, name, e.object_id);
 		if (d)
 			draft_get_locked(d);
 	}
 	if (!rc && !d) {
-		struct object *base = object_find_locked(fs, e.object_id);
-		if (base && base->state == OBJECT_LIVE && !base->is_evicting) {
-			object_touch_locked(fs, base, (uint64_t)who->tid);
-			d = new_draft_locked(fs, dir, name, &e, id, who, base);
+		d = copy_draft_locked(fs, dir, name, &e, id, who);
+		if (d)
 			d->is_private = is_private;
-		} else {
+		else
 			rc = -ENOENT;
-		}
 	}
 	if (d) {
 		draft_join_locked(d, who)->has_opened = true;

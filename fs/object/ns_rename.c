@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "cluster/cluster.h"
 #include "fs.h"
 #include "inode_table.h"
 #include "notifier.h"
@@ -23,6 +24,7 @@
 #include "object/object.h"
 #include "object/publish.h"
 #include "object/space.h"
+#include "object/version.h"
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE (1 << 0)
@@ -34,6 +36,8 @@ struct renaming {
 	const struct caller_id *who;
 	struct entry from, to;      /* published entries; mode 0: none */
 	struct draft *draft;        /* the caller's active draft under the old name, one ref */
+	int move_error;             /* in a cluster: if it is a directory, 0 or why it has to stay */
+	uint64_t removed_version;   /* in a cluster: of the old name's end */
 	bool moves_entry;           /* else the published entry under the old name goes */
 	struct draft_list touched;  /* drafts that lost or changed their name */
 };
@@ -124,6 +128,8 @@ static int check(struct fs *fs, struct renaming *r, unsigned int flags)
 		r->from = (struct entry){ 0 }; /* another process's directory stays where it is */
 	}
 	bool from_is_dir = S_ISDIR(r->from.mode);
+	if (from_is_dir && r->move_error)
+		return r->move_error; /* every name below it would change on every node: mv copies instead */
 	if (S_ISDIR(r->to.mode)) {
 		if (!from_is_dir)
 			return -EISDIR;
@@ -156,8 +162,11 @@ static int commit_catalog(struct fs *fs, struct renaming *r)
 		return 0; /* a draft alone: nothing published moves */
 	struct catalog_batch *b = catalog_batch_create(fs->catalog);
 	catalog_batch_del_entry(b, r->dir->key, r->name);
+	r->removed_version = cluster_tombstone(fs, b, r->dir->key, r->name);
 	if (r->moves_entry) {
-		r->from.ctime_ns = now_real_ns();
+		/* Ahead of whatever another node has given the new name, also where this clock is behind. */
+		uint64_t version = fs->cluster ? version_next(fs->clock) : 0;
+		r->from.ctime_ns = version ? version_time_ns(version) : now_real_ns();
 		catalog_batch_put_entry(b, r->dir2->key, r->name2, &r->from);
 		if (r->to.object_id)
 			catalog_batch_del_object(b, r->to.object_id);
@@ -247,6 +256,18 @@ static void commit_memory(struct fs *fs, struct renaming *r)
 			object_free_unlocked(fs, to_free[k]);
 }
 
+/* Others are asked before the stripes are taken. */
+static int move_error(struct fs *fs, struct inode *dir, const char *name)
+{
+	struct entry e;
+
+	if (!fs->cluster || catalog_lookup(fs->catalog, dir->key, name, &e))
+		return 0;
+	bool is_dir = S_ISDIR(e.mode);
+	entry_fini(&e);
+	return is_dir ? cluster_may_move_dir(fs, dir->key, name) : 0;
+}
+
 int ns_rename(struct fs *fs, struct inode *dir, const char *name, struct inode *dir2,
 	      const char *name2, unsigned int flags, const struct caller_id *who)
 {
@@ -260,6 +281,7 @@ int ns_rename(struct fs *fs, struct inode *dir, const char *name, struct inode *
 	int rc = publish_closed_draft(fs, &r);
 	if (rc)
 		return rc;
+	r.move_error = move_error(fs, dir, name);
 	lock_two(fs, &r, stripes);
 	rc = check(fs, &r, flags);
 	if (!rc) {
@@ -267,8 +289,15 @@ int ns_rename(struct fs *fs, struct inode *dir, const char *name, struct inode *
 		if (rc)
 			ns_revive_dir(fs, &r.to);
 	}
-	if (!rc)
+	if (!rc) {
 		commit_memory(fs, &r);
+		if (r.moves_entry && S_ISDIR(r.from.mode))
+			cluster_dir_moved(fs, r.from.ino, dir2->key, name2);
+		if (r.from.mode)
+			cluster_removed(fs, dir->key, name, r.removed_version);
+		if (r.moves_entry)
+			cluster_published(fs, dir2->key, name2, &r.from, true);
+	}
 	unlock_two(stripes);
 	durable_follow_names(fs, &r.touched);
 	if (r.draft) {

@@ -8,6 +8,7 @@
 
 #include "base/counters.h"
 #include "base/log.h"
+#include "cluster/cluster.h"
 #include "fs.h"
 #include "inode_table.h"
 #include "object/copies.h"
@@ -127,6 +128,9 @@ int publish_finish(struct fs *fs, struct commit *const *commits, size_t n, struc
 			object_free_unlocked(fs, to_free[k]);
 		counter_inc(publishes);
 		counter_add(publish_bytes, commits[k]->record->size);
+		cluster_published(fs, commits[k]->dir_ino, commits[k]->name, commits[k]->entry,
+				  commits[k]->has_replaced ||
+					  (commits[k]->draft && commits[k]->draft->is_of_remote));
 		if (commits[k]->has_replaced)
 			counter_inc(publish_replaces);
 	}

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "cluster/cluster.h"
 #include "fs.h"
 #include "inode_table.h"
 #include "notifier.h"
@@ -367,6 +368,8 @@ static int delete_records(struct fs *fs, const struct object_record *r, bool *ha
 	int rc = catalog_lookup(fs->catalog, r->parent, r->name, &e);
 
 	*had_name_out = rc == 0 && e.object_id == r->object_id;
+	if (*had_name_out)
+		cluster_dropped(fs, r->parent, r->name, r->object_id);
 	if (rc == 0)
 		entry_fini(&e);
 	struct catalog_batch *b = catalog_batch_create(fs->catalog);

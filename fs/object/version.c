@@ -10,6 +10,7 @@
 #include "fs.h"
 
 #define NODE_BITS 12
+#define MAX_SKEW_US (24ull * 3600 * 1000 * 1000)
 #define STEP (1ull << NODE_BITS)
 /* The ceiling is raised by this much at a time: a minute of wall clock, so one small write a minute. */
 #define CEILING_STEP (60ull * 1000 * 1000 * STEP)
@@ -73,6 +74,25 @@ uint64_t version_next(struct version_clock *v)
 	}
 	v->last = next;
 	return next | v->node;
+}
+
+void version_observe(struct version_clock *v, uint64_t version)
+{
+	uint64_t far = ((uint64_t)(now_real_ns() / 1000) + MAX_SKEW_US) << NODE_BITS;
+
+	if (version > far) {
+		log_warn("version %llu is more than a day ahead of this node's clock: not followed",
+			 (unsigned long long)version);
+		return;
+	}
+	guard_lock(&v->lock);
+	if ((version & ~(STEP - 1)) > v->last)
+		v->last = version & ~(STEP - 1);
+}
+
+int64_t version_time_ns(uint64_t version)
+{
+	return (int64_t)(version >> NODE_BITS) * 1000;
 }
 
 uint64_t version_age_s(uint64_t version)

@@ -21,6 +21,10 @@ int version_clock_create(struct catalog *c, struct version_clock **out);
 void version_clock_destroy(struct version_clock *v);
 /* The next number, or 0 when the ceiling could not be stored (logged). */
 uint64_t version_next(struct version_clock *v);
+/* A version that another node gave: ours are higher from now on. One of the far future is not believed (logged). */
+void version_observe(struct version_clock *v, uint64_t version);
+/* The time of a version in nanoseconds since 1970. */
+int64_t version_time_ns(uint64_t version);
 /* Whole seconds since a version was numbered, by this node's wall clock. */
 uint64_t version_age_s(uint64_t version);
 

@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "cluster/cluster.h"
 #include "handle.h"
 #include "notifier.h"
 #include "object/namespace.h"
@@ -18,8 +19,8 @@ static double attr_timeout(const struct inode *i)
 {
 	switch (i->kind) {
 	case INODE_DIR: return DIR_ATTR_TIMEOUT_S;
-	case INODE_SYMLINK: return OBJECT_TIMEOUT_S;
-	case INODE_OBJECT: return i->state == INODE_LIVE ? OBJECT_TIMEOUT_S : 0;
+	case INODE_SYMLINK: return i->is_remote ? 0 : OBJECT_TIMEOUT_S;
+	case INODE_OBJECT: return i->state == INODE_LIVE && !i->is_remote ? OBJECT_TIMEOUT_S : 0;
 	default: return 0;
 	}
 }
@@ -31,7 +32,8 @@ static bool is_stale_locked(const struct inode *i)
 		return false;
 	if (i->kind == INODE_OBJECT && i->object && i->object->n_open)
 		return false;
-	if (i->state == INODE_REPLACED)
+	/* Of one that another node has replaced, too: its OPEN, which tells what the walk is for, may be on its way. */
+	if (i->state == INODE_REPLACED || (i->state == INODE_GONE && i->replaced_ns))
 		return now_mono_ns() - i->replaced_ns > REPLACED_GRACE_NS;
 	return i->kind == INODE_OBJECT || i->kind == INODE_DRAFT;
 }
@@ -111,6 +113,7 @@ static void resize_object(fuse_req_t req, struct inode *i, uint64_t size)
 	struct published p;
 
 	int rc = publish_resized(fs, i, size, (uint64_t)fuse_req_ctx(req)->pid, &w, &p);
+	cluster_settle(fs);
 	if (rc) {
 		reply_err(req, rc);
 		return;
@@ -168,6 +171,16 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 		buffer_io_setattr(req, i, attr, to_set);
 		return;
 	}
+	struct space_wait fetching = req_space_wait(req);
+	rc = fetch_object(fs, i, &fetching);
+	if (rc == -ESTALE)
+		remote_retry_follows(fs, fuse_req_ctx(req)->pid);
+	else
+		remote_retry_ends(fs, fuse_req_ctx(req)->pid);
+	if (rc) {
+		reply_err(req, rc);
+		return;
+	}
 	pthread_mutex_lock(&fs->lock);
 	bool is_stale = is_stale_locked(i);
 	struct draft *d = i->draft;
@@ -195,6 +208,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
 			i->is_dirty = false;
 		pthread_mutex_unlock(&fs->lock);
 		rc = ns_store_attr(fs, i);
+		cluster_settle(fs);
 	}
 	if (d) {
 		draft_put(fs, d);

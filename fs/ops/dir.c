@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * READDIR: a directory is the catalog's names merged with the drafts the caller sees, in cookie order.
+ * READDIR: a directory is the catalog's names merged with the drafts the caller sees, and with the names that other
+ * nodes have, in cookie order.
  * The position of an entry is its cookie, so a listing needs no state here and survives changes; "."
  * and ".." have 1 and 2. READDIRPLUS takes a kernel inode per name: it goes on for PLUS_ENTRIES only.
  */
@@ -10,6 +11,8 @@
 #include <sys/stat.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
+#include "cluster/cluster.h"
 #include "control/control.h"
 #include "fastpath/buffer.h"
 #include "handle.h"
@@ -21,9 +24,15 @@
 #define PLUS_ENTRIES 1000
 #define MAX_LISTING_BYTES (1u << 20)
 
-struct name_of_draft {
+/* Of a part of the listing at a time: about what fits a reply. */
+#define MAX_REMOTE 2048
+
+/* A name that the catalog does not have, or shows as something else: the caller's draft, a remote name. */
+struct extra {
 	uint64_t cookie;
-	struct inode *inode; /* one ref */
+	char *name;
+	struct entry e; /* without target */
+	bool is_draft;
 };
 
 struct listing {
@@ -37,8 +46,9 @@ struct listing {
 	size_t run_start;       /* where the entries with the last cookie begin */
 	uint64_t last_cookie;
 	bool is_full;
-	struct name_of_draft *drafts;
-	size_t n_drafts, next_draft;
+	struct extra *extras;   /* in the order of their cookies, drafts before remote names */
+	size_t n_extras, cap_extras, next_extra;
+	uint64_t end;           /* remote names behind this cookie have not been asked for: so far it goes */
 };
 
 /* ---- one entry into the buffer; false: it does not fit ---- */
@@ -76,14 +86,28 @@ static bool add(struct listing *l, const char *name, struct inode *i, const stru
 	return true;
 }
 
-static bool add_draft(struct listing *l)
+static bool add_extra(struct listing *l)
 {
-	struct name_of_draft *d = &l->drafts[l->next_draft];
+	struct extra *x = &l->extras[l->next_extra];
 
 	/* nodeid 0: the kernel learns the name, not an inode that other processes must not see */
-	if (!add(l, d->inode->name, NULL, &d->inode->e, d->cookie))
+	if (!add(l, x->name, NULL, &x->e, x->cookie))
 		return false;
-	l->next_draft++;
+	l->next_extra++;
+	return true;
+}
+
+/* Extras up to a cookie; one of the name that the catalog lists there is left out. False: the reply is full. */
+static bool add_extras(struct listing *l, uint64_t cookie, const char *name)
+{
+	while (l->next_extra < l->n_extras && l->extras[l->next_extra].cookie <= cookie) {
+		const struct extra *x = &l->extras[l->next_extra];
+		bool is_twin = l->next_extra && !strcmp(x->name, x[-1].name);
+		if (is_twin || (name && !strcmp(x->name, name)))
+			l->next_extra++; /* one name, listed once */
+		else if (!add_extra(l))
+			return false;
+	}
 	return true;
 }
 
@@ -94,12 +118,8 @@ static int on_entry(void *arg, uint64_t cookie, const char *name, size_t name_le
 	struct inode *i = NULL;
 
 	(void)name_len;
-	while (l->next_draft < l->n_drafts && l->drafts[l->next_draft].cookie <= cookie) {
-		if (!strcmp(l->drafts[l->next_draft].inode->name, name))
-			l->next_draft++; /* one name, listed once */
-		else if (!add_draft(l))
-			return 1;
-	}
+	if (cookie > l->end || !add_extras(l, cookie, name))
+		return 1;
 	if (l->is_plus && l->h->n_listed < PLUS_ENTRIES) {
 		struct entry copy = *e;
 		copy.target = e->target ? xstrdup(e->target) : NULL;
@@ -120,13 +140,29 @@ static int on_entry(void *arg, uint64_t cookie, const char *name, size_t name_le
 	return fits ? 0 : 1;
 }
 
-/* ---- the caller's drafts in this directory ---- */
+/* ---- the caller's drafts in this directory, and what others have ---- */
 
 static int by_cookie(const void *a, const void *b)
 {
-	const struct name_of_draft *x = a, *y = b;
+	const struct extra *x = a, *y = b;
 
-	return x->cookie < y->cookie ? -1 : x->cookie > y->cookie;
+	if (x->cookie != y->cookie)
+		return x->cookie < y->cookie ? -1 : 1;
+	int order = strcmp(x->name, y->name);
+	return order ? order : y->is_draft - x->is_draft;
+}
+
+static void put_extra(struct listing *l, uint64_t cookie, const char *name, const struct entry *e, bool is_draft)
+{
+	if (l->n_extras == l->cap_extras) {
+		l->cap_extras = l->cap_extras ? l->cap_extras * 2 : 64;
+		l->extras = realloc(l->extras, l->cap_extras * sizeof(*l->extras));
+		if (!l->extras)
+			abort();
+	}
+	struct extra *x = &l->extras[l->n_extras++];
+	*x = (struct extra){ .cookie = cookie, .name = xstrdup(name), .e = *e, .is_draft = is_draft };
+	x->e.target = NULL;
 }
 
 static void collect_drafts(struct listing *l, uint64_t after)
@@ -138,25 +174,41 @@ static void collect_drafts(struct listing *l, uint64_t after)
 	pthread_mutex_unlock(&l->fs->lock);
 	if (!has_drafts)
 		return;
-	struct caller_id who = { ctx->pid, caller_tgid(ctx->pid), ctx->uid };
+	struct caller_id who = { .tid = ctx->pid, .tgid = caller_tgid(ctx->pid), .uid = ctx->uid };
 	guard_lock(&l->fs->lock);
-	l->drafts = xcalloc(l->dir->n_drafts + 1, sizeof(*l->drafts));
 	for (struct draft *d = l->dir->drafts; d; d = d->dir_next) {
 		uint64_t cookie = catalog_name_cookie(d->inode->name);
-		if (cookie <= after || !draft_is_visible_locked(d, &who))
-			continue;
-		inode_get_locked(d->inode);
-		l->drafts[l->n_drafts++] = (struct name_of_draft){ cookie, d->inode };
+		if (cookie > after && draft_is_visible_locked(d, &who))
+			put_extra(l, cookie, d->inode->name, &d->inode->e, true);
 	}
-	qsort(l->drafts, l->n_drafts, sizeof(*l->drafts), by_cookie);
 }
 
-static void release_drafts(struct listing *l)
+static int on_remote(void *arg, uint64_t cookie, const char *name, const struct entry *e)
 {
-	guard_lock(&l->fs->lock);
-	for (size_t k = 0; k < l->n_drafts; k++)
-		inode_put_locked(l->fs, l->drafts[k].inode);
-	free(l->drafts);
+	struct listing *l = arg;
+
+	if (l->n_extras >= MAX_REMOTE && cookie != l->extras[l->n_extras - 1].cookie) {
+		l->end = cookie - 1;
+		return 1;
+	}
+	put_extra(l, cookie, name, e, false);
+	return 0;
+}
+
+/* Before the drafts: whose end is known by the last one. */
+static void collect_remote(struct listing *l, uint64_t after)
+{
+	l->end = UINT64_MAX;
+	int rc = l->fs->cluster ? remote_list(l->fs, l->dir->key, after, on_remote, l) : 0;
+	if (rc < 0)
+		log_debug("the names that others have are not listed: %s", strerror(-rc));
+}
+
+static void release_extras(struct listing *l)
+{
+	for (size_t k = 0; k < l->n_extras; k++)
+		free(l->extras[k].name);
+	free(l->extras);
 }
 
 /* ---- the operations ---- */
@@ -201,12 +253,14 @@ static int list(struct listing *l, uint64_t after)
 		return list_control(l, after);
 	if (after < 2)
 		after = 2;
+	collect_remote(l, after);
 	collect_drafts(l, after);
+	if (l->n_extras)
+		qsort(l->extras, l->n_extras, sizeof(*l->extras), by_cookie);
 	int rc = catalog_readdir(l->fs->catalog, l->dir->key, after, on_entry, l);
-	if (rc >= 0)
-		while (!l->is_full && l->next_draft < l->n_drafts && add_draft(l))
-			;
-	release_drafts(l);
+	if (rc >= 0 && !l->is_full)
+		add_extras(l, l->end, NULL);
+	release_extras(l);
 	return rc < 0 ? rc : 0;
 }
 

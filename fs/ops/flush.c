@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "cluster/cluster.h"
 #include "handle.h"
 #include "notifier.h"
 #include "object/caller.h"
@@ -33,6 +34,7 @@ static void reply_published(fuse_req_t req, struct published *p)
 {
 	struct fs *fs = req_fs(req);
 
+	cluster_settle(fs);
 	if (p->has_replaced && p->dir)
 		notifier_inval(fs, p->dir, p->name, reply_ok, req);
 	else
@@ -132,10 +134,12 @@ void op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	if (decide(fs, h, tid, caller.tgid))
 		rc = publish_draft(fs, h->draft, (uint64_t)tid, &w, &p);
-	if (rc)
+	if (rc) {
+		cluster_settle(fs);
 		reply_err(req, rc);
-	else
+	} else {
 		reply_published(req, &p);
+	}
 }
 
 void flush_released_draft(struct fs *fs, struct draft *d)
@@ -152,6 +156,7 @@ void flush_released_draft(struct fs *fs, struct draft *d)
 	if (!rc && p.has_replaced && p.dir)
 		notifier_inval(fs, p.dir, p.name, NULL, NULL);
 	published_fini(fs, &p);
+	cluster_settle(fs);
 }
 
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/counters.h"
 #include "base/thread_buffer.h"
+#include "cluster/cluster.h"
 #include "control/control.h"
 #include "handle.h"
 #include "object/caller.h"
@@ -108,6 +109,27 @@ static void read_object(fuse_req_t req, struct handle *h, size_t size, uint64_t 
 	fuse_reply_buf(req, thread_buffer(), size);
 }
 
+static size_t cut(uint64_t file_size, size_t size, uint64_t off)
+{
+	if (off >= file_size)
+		return 0;
+	return size < file_size - off ? size : (size_t)(file_size - off);
+}
+
+static void read_arriving(fuse_req_t req, struct fetch *f, size_t size, uint64_t off)
+{
+	struct space_wait w = req_space_wait(req);
+	size_t n = cut(fetch_size(f), size, off);
+	const void *bytes = NULL;
+	int rc = n ? fetch_await(f, n, off, &w, &bytes) : 0;
+
+	counter_add(read_bytes, n);
+	if (rc)
+		reply_err(req, rc);
+	else
+		fuse_reply_buf(req, bytes, n);
+}
+
 void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	struct handle *h = (struct handle *)(uintptr_t)fi->fh;
@@ -119,6 +141,8 @@ void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse
 	counter_inc(reads);
 	if (h->kind == HANDLE_OBJECT) {
 		read_object(req, h, size, (uint64_t)off);
+	} else if (h->kind == HANDLE_FETCH) {
+		read_arriving(req, h->fetch, size, (uint64_t)off);
 	} else if (h->kind == HANDLE_SESSION) {
 		session_read(req, h, size, fi);
 	} else if (h->kind == HANDLE_BUFFER) {
@@ -154,7 +178,7 @@ static void note_write(fuse_req_t req, struct draft *d, bool is_mapped)
 	d->last_use_ns = now_mono_ns();
 	bool is_new_writer = !is_mapped && ctx->pid && ctx->pid != d->last_writer_tid;
 	if (is_new_writer)
-		who = (struct caller_id){ ctx->pid, caller_tgid(ctx->pid), ctx->uid };
+		who = (struct caller_id){ .tid = ctx->pid, .tgid = caller_tgid(ctx->pid), .uid = ctx->uid };
 	guard_lock(&fs->lock);
 	if (is_new_writer) {
 		d->last_writer_tid = ctx->pid;
@@ -233,15 +257,20 @@ void op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t 
 
 /* Bytes [off, off + len) of what a handle shows, cut at its end. */
 static int read_handle(struct fs *fs, struct handle *h, int fd, char *buf, size_t len, uint64_t off,
-		       size_t *n_out)
+		       struct space_wait *w, size_t *n_out)
 {
 	if (h->kind == HANDLE_DRAFT)
 		return draft_read(fs, h->draft, buf, len, off, n_out);
-	uint64_t size = h->object->size;
-	size_t n = off >= size ? 0 : size - off < len ? (size_t)(size - off) : len;
-	int rc = n ? pread_whole(fd, buf, n, off) : 0;
-	*n_out = n;
-	return rc;
+	if (h->kind == HANDLE_FETCH) {
+		const void *bytes;
+		*n_out = cut(fetch_size(h->fetch), len, off);
+		int rc = *n_out ? fetch_await(h->fetch, *n_out, off, w, &bytes) : 0;
+		if (!rc && *n_out)
+			memcpy(buf, bytes, *n_out);
+		return rc;
+	}
+	*n_out = cut(h->object->size, len, off);
+	return *n_out ? pread_whole(fd, buf, *n_out, off) : 0;
 }
 
 static ssize_t copy_range(fuse_req_t req, struct handle *in, uint64_t off_in, struct handle *out,
@@ -262,7 +291,7 @@ static ssize_t copy_range(fuse_req_t req, struct handle *in, uint64_t off_in, st
 	while (done < len && !fuse_req_interrupted(req)) {
 		size_t want = len - done < THREAD_BUFFER_BYTES ? len - done : THREAD_BUFFER_BYTES;
 		char *buf = thread_buffer();
-		rc = read_handle(fs, in, fd, buf, want, off_in + done, &n);
+		rc = read_handle(fs, in, fd, buf, want, off_in + done, &w, &n);
 		if (!rc && n)
 			rc = draft_write(fs, out->draft, buf, n, off_out + done, &w);
 		if (rc || !n)
@@ -282,7 +311,7 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in,
 	(void)ino_in;
 	(void)ino_out;
 	if (flags || out->kind != HANDLE_DRAFT || !out->is_writable ||
-	    (in->kind != HANDLE_DRAFT && in->kind != HANDLE_OBJECT)) {
+	    (in->kind != HANDLE_DRAFT && in->kind != HANDLE_OBJECT && in->kind != HANDLE_FETCH)) {
 		reply_err(req, flags ? -EINVAL : -EBADF);
 		return;
 	}

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/counters.h"
+#include "cluster/cluster.h"
 #include "control/control.h"
 #include "mcfs/catalog.h"
 #include "object/namespace.h"
@@ -26,8 +27,11 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return;
 	}
 	struct caller_id who = ns_caller(fs, ctx->pid, ctx->uid, dir->key, name, 0, NULL);
+	struct space_wait w = req_space_wait(req);
+	who.wait = &w;
 	int rc = ns_lookup(fs, dir, name, &who, &i, &has_draft);
 	if (rc) {
+		remote_retry_ends(fs, ctx->pid);
 		if (rc == -ENOENT)
 			counter_inc(lookup_misses);
 		reply_err(req, rc);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cluster/cluster.h"
 #include "control/control.h"
 #include "fastpath/buffer.h"
 #include "mcfs/catalog.h"
@@ -41,6 +43,7 @@ static void make(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mod
 	if (!rc) {
 		struct caller_id who = ns_caller(fs, ctx->pid, ctx->uid, dir->key, name, 0, NULL);
 		rc = ns_make(fs, dir, name, &n, &who, &i);
+		cluster_settle(fs);
 	}
 	if (rc)
 		reply_err(req, rc);
@@ -89,6 +92,7 @@ void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 	if (!rc) {
 		struct caller_id who = ns_caller(fs, ctx->pid, ctx->uid, dir->key, name, 0, NULL);
 		rc = ns_unlink(fs, dir, name, &who);
+		cluster_settle(fs);
 	}
 	reply_err(req, rc);
 }
@@ -99,7 +103,23 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	struct inode *dir = inode_of(fs, parent);
 	int rc = check_name(dir, name);
 
-	reply_err(req, rc ? rc : ns_rmdir(fs, dir, name));
+	if (!rc) {
+		rc = ns_rmdir(fs, dir, name);
+		cluster_settle(fs);
+	}
+	reply_err(req, rc);
+}
+
+/* A file that others have is brought here before it gets another name; so is what a name must not replace. */
+static int bring_here(fuse_req_t req, struct inode *dir, const char *name)
+{
+	struct fs *fs = req_fs(req);
+	struct space_wait w = req_space_wait(req);
+
+	if (!fs->cluster || catalog_exists(fs->catalog, dir->key, name) != -ENOENT)
+		return 0;
+	int rc = fetch_name(fs, dir->key, name, &w);
+	return rc == -ENOENT ? 0 : rc;
 }
 
 void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t newparent,
@@ -112,10 +132,15 @@ void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t n
 
 	if (!rc)
 		rc = check_name(dir2, newname);
+	if (!rc)
+		rc = bring_here(req, dir, name);
+	if (!rc && (flags & RENAME_NOREPLACE))
+		rc = bring_here(req, dir2, newname);
 	if (!rc) {
 		struct caller_id who = ns_caller(fs, ctx->pid, ctx->uid, dir->key, name, dir2->key,
 						 newname);
 		rc = ns_rename(fs, dir, name, dir2, newname, flags, &who);
+		cluster_settle(fs);
 	}
 	reply_err(req, rc);
 }

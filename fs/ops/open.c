@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "cluster/cluster.h"
 #include "control/control.h"
 #include "fastpath/buffer.h"
 #include "fastpath/session.h"
@@ -41,6 +42,7 @@ static int hold_object(struct fs *fs, struct inode *i, uint64_t caller, struct o
 	if (i->state == INODE_GONE || !o || o->is_evicting || o->state == OBJECT_DROPPED ||
 	    (i->state == INODE_REPLACED && now_mono_ns() - i->replaced_ns > REPLACED_GRACE_NS))
 		return -ESTALE;
+	i->promised_ns = 0; /* this open is what it was for */
 	object_open_locked(o);
 	object_touch_locked(fs, o, caller);
 	inode_get_locked(i);
@@ -162,17 +164,45 @@ static void reply_opened(fuse_req_t req, struct handle *h, struct fuse_file_info
 		log_debug("open was interrupted"); /* the kernel sends RELEASE for an open it has seen only */
 }
 
+/* Of another node: read by direct_io while its bytes come, and until it is closed. */
+static void open_arriving(fuse_req_t req, struct inode *i, struct fetch *f, struct fuse_file_info *fi)
+{
+	struct fs *fs = req_fs(req);
+
+	pthread_mutex_lock(&fs->lock);
+	inode_get_locked(i);
+	pthread_mutex_unlock(&fs->lock);
+	remote_retry_ends(fs, fuse_req_ctx(req)->pid);
+	struct handle *h = handle_create(fs, HANDLE_FETCH, i);
+	h->fetch = f;
+	fi->direct_io = 1;
+	fi->noflush = 1;
+	counter_inc(opens_direct);
+	reply_opened(req, h, fi);
+}
+
 static void open_object(fuse_req_t req, struct inode *i, struct fuse_file_info *fi)
 {
 	struct fs *fs = req_fs(req);
+	struct space_wait w = req_space_wait(req);
+	struct fetch *arriving;
 	struct object *o;
-	int rc = hold_object(fs, i, (uint64_t)fuse_req_ctx(req)->pid, &o);
+	int rc = fetch_open(fs, i, &w, &arriving);
 
 	counter_inc(opens);
+	if (arriving) {
+		open_arriving(req, i, arriving, fi);
+		return;
+	}
+	if (!rc)
+		rc = hold_object(fs, i, (uint64_t)fuse_req_ctx(req)->pid, &o);
+	if (rc == -ESTALE)
+		remote_retry_follows(fs, fuse_req_ctx(req)->pid);
 	if (rc) {
 		reply_err(req, rc);
 		return;
 	}
+	remote_retry_ends(fs, fuse_req_ctx(req)->pid);
 	struct handle *h = handle_create(fs, HANDLE_OBJECT, i);
 	h->object = o;
 	fi->noflush = 1;
@@ -225,12 +255,7 @@ static struct handle *attach_handle(struct fs *fs, struct draft *d, int flags,
 	struct member *m = draft_join_locked(d, who);
 	if (h->is_writable)
 		m->has_opened = true;
-	h->draft_next = d->handles;
-	d->handles = h;
-	d->n_handles++;
-	d->is_opening = false;
-	if (h->is_writable)
-		d->wrote_since_open = false;
+	draft_attach_locked(d, h);
 	return h;
 }
 
@@ -239,14 +264,8 @@ static void detach_handle(struct fs *fs, struct handle *h)
 	struct draft *d = h->draft;
 
 	pthread_mutex_lock(&fs->lock);
-	for (struct handle **p = &d->handles; *p; p = &(*p)->draft_next)
-		if (*p == h) {
-			*p = h->draft_next;
-			break;
-		}
 	draft_get_locked(d);
-	d->n_handles--;
-	bool is_last = d->n_handles == 0;
+	bool is_last = draft_detach_locked(d, h);
 	pthread_mutex_unlock(&fs->lock);
 	if (is_last)
 		flush_released_draft(fs, d);
@@ -262,27 +281,12 @@ static void set_draft_flags(struct fuse_file_info *fi)
 	set_parallel_writes(fi);
 }
 
-static int truncate_at_open(struct fs *fs, struct draft *d)
-{
-	struct space_wait w = { 0 };
-	int rc = draft_resize(fs, d, 0, &w);
-
-	if (!rc) {
-		d->has_resize = false; /* publishes at close, as a new file does: nothing is mapped yet */
-		d->never_published = true;
-	}
-	return rc;
-}
-
-/*
- * A handle on a draft that the caller holds by a ref. Attached before O_TRUNC empties the draft: the handle is what
- * keeps the RELEASE of an older one, or another thread's close, from publishing the empty file.
- */
+/* A handle on a draft that the caller holds by a ref. */
 static int open_handle(struct fs *fs, struct draft *d, int flags, const struct caller_id *who,
 		       struct handle **out)
 {
 	struct handle *h = attach_handle(fs, d, flags, who);
-	int rc = flags & O_TRUNC ? truncate_at_open(fs, d) : 0;
+	int rc = flags & O_TRUNC ? draft_truncate_at_open(fs, d) : 0;
 
 	if (rc) {
 		detach_handle(fs, h);
@@ -334,9 +338,16 @@ static void open_draft(fuse_req_t req, struct inode *i, struct fuse_file_info *f
 
 	pthread_mutex_lock(&fs->lock);
 	struct draft *d = i->draft;
-	if (d)
+	bool is_hollow = d && !wants_write(fi->flags) && draft_is_hollow_locked(d);
+	if (is_hollow)
+		draft_end_intent_locked(fs, d, &(struct caller_id){ .tid = ctx->pid, .uid = ctx->uid });
+	else if (d)
 		draft_get_locked(d);
 	pthread_mutex_unlock(&fs->lock);
+	if (is_hollow) {
+		reply_err(req, -ESTALE); /* the open it was made for has failed: the kernel walks to what there is to read */
+		return;
+	}
 	if (!d) {
 		if (wants_write(fi->flags))
 			redirect(req, fi->flags);
@@ -458,6 +469,8 @@ void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	handle_revoke(fs, h);
 	if (h->kind == HANDLE_OBJECT)
 		close_object(fs, h);
+	else if (h->kind == HANDLE_FETCH)
+		fetch_close(fs, h->fetch);
 	else if (h->kind == HANDLE_DRAFT)
 		detach_handle(fs, h);
 	else if (h->kind == HANDLE_SESSION)

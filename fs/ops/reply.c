@@ -61,6 +61,8 @@ void fill_entry_locked(struct fs *fs, struct inode *i, bool has_draft, struct fu
 		e->attr_timeout = DIR_ATTR_TIMEOUT_S;
 		break;
 	case INODE_SYMLINK:
+		if (i->is_remote)
+			break;
 		e->entry_timeout = e->attr_timeout = OBJECT_TIMEOUT_S;
 		break;
 	case INODE_OBJECT:

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/parse.h"
+#include "cluster/cluster.h"
 #include "mcfs/catalog.h"
 #include "object/durable.h"
 #include "object/namespace.h"
@@ -30,7 +31,9 @@ struct facts {
 	struct fs *fs;
 	struct entry e;
 	bool is_file, is_draft, is_gone;
-	bool on_dram, on_ssd;
+	bool on_dram, on_ssd, is_remote;
+	uint64_t parent;
+	char *name;     /* malloc'd, or NULL */
 	uint64_t object_id;
 };
 
@@ -59,6 +62,8 @@ static ssize_t get_tier(const struct facts *f, char *buf, size_t size)
 {
 	if (!f->is_file)
 		return -ENODATA;
+	if (f->is_remote)
+		return put(buf, size, "remote");
 	/* An empty object needs no frame; it is as near as memory. */
 	return put(buf, size, f->on_dram || !f->on_ssd ? "dram" : "ssd");
 }
@@ -67,17 +72,23 @@ static ssize_t get_state(const struct facts *f, char *buf, size_t size)
 {
 	if (!f->is_file)
 		return -ENODATA;
-	return put(buf, size, f->is_draft ? "draft" : f->is_gone ? "replaced" : "ready");
+	return put(buf, size, f->is_draft ? "draft" : f->is_gone ? "replaced" : f->is_remote ? "remote" : "ready");
 }
 
 static ssize_t get_eta(const struct facts *f, char *buf, size_t size)
 {
-	return f->is_file && !f->is_draft ? put(buf, size, "0") : -ENODATA;
+	return f->is_file && !f->is_draft && !f->is_remote ? put(buf, size, "0") : -ENODATA;
 }
 
+/* Names of the nodes that have it, comma-separated. */
 static ssize_t get_holders(const struct facts *f, char *buf, size_t size)
 {
-	return f->is_file && !f->is_draft ? put(buf, size, f->fs->opt->node) : -ENODATA;
+	if (!f->is_file || f->is_draft)
+		return -ENODATA;
+	if (!f->fs->cluster)
+		return put(buf, size, f->fs->opt->node);
+	ssize_t n = f->name ? remote_holders(f->fs, f->parent, f->name, buf, size) : -ENODATA;
+	return n == -ENODATA && !f->is_remote ? put(buf, size, f->fs->opt->node) : n;
 }
 
 static ssize_t get_version(const struct facts *f, char *buf, size_t size)
@@ -226,6 +237,9 @@ static void collect(struct fs *fs, struct inode *i, struct facts *f)
 	struct object *o = f->object_id ? object_find_locked(fs, f->object_id) : NULL;
 	f->on_dram = i->draft || (o && o->dram_frame);
 	f->on_ssd = o && o->ssd_frame;
+	f->is_remote = i->is_remote;
+	f->parent = i->parent;
+	f->name = i->name ? xstrdup(i->name) : NULL;
 }
 
 void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
@@ -241,6 +255,7 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 	autofree char *buf = xcalloc(1, MAX_VALUE);
 	collect(fs, inode_of(fs, ino), &f);
 	ssize_t len = row->get(&f, buf, MAX_VALUE);
+	free(f.name);
 	if (len >= 0 && size && (size_t)len > size)
 		len = -ERANGE;
 	if (len < 0)
@@ -291,7 +306,9 @@ static int set(fuse_req_t req, fuse_ino_t ino, const char *name, const char *val
 	struct policy_attr p = i->e.policy;
 	pthread_mutex_unlock(&fs->lock);
 	int rc = row->set(&p, value);
-	return rc ? rc : apply_policy(fs, i, &p);
+	rc = rc ? rc : apply_policy(fs, i, &p);
+	cluster_settle(fs);
+	return rc;
 }
 
 void op_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,

@@ -264,24 +264,21 @@ static struct handle *attach(struct fs_box *b, struct draft *d, const struct cal
 	guard_lock(&b->fs.lock);
 	inode_get_locked(d->inode);
 	draft_join_locked(d, who)->has_opened = true;
-	h->draft_next = d->handles;
-	d->handles = h;
-	d->n_handles++;
-	d->wrote_since_open = false;
+	draft_attach_locked(d, h);
 	return h;
 }
 
-static int truncate_at_open(struct fs_box *b, struct draft *d, int flags)
+/* As ops/open.c does it. */
+static int open_handle(struct fs_box *b, struct draft *d, int flags, const struct caller_id *who,
+		       struct handle **out)
 {
-	struct space_wait w = { 0 };
+	struct handle *h = attach(b, d, who);
+	int rc = flags & BOX_TRUNC ? draft_truncate_at_open(&b->fs, d) : 0;
 
-	if (!(flags & BOX_TRUNC))
-		return 0;
-	int rc = draft_resize(&b->fs, d, 0, &w);
-	if (!rc) {
-		d->has_resize = false;
-		d->never_published = true;
-	}
+	if (rc)
+		fs_box_release(b, h);
+	else
+		*out = h;
 	return rc;
 }
 
@@ -294,9 +291,7 @@ int fs_box_create(struct fs_box *b, struct inode *dir, const char *name, int fla
 
 	if (rc)
 		return rc;
-	rc = truncate_at_open(b, d, flags);
-	if (!rc)
-		*out = attach(b, d, &who);
+	rc = open_handle(b, d, flags, &who, out);
 	put_draft(b, d);
 	return rc;
 }
@@ -323,9 +318,7 @@ int fs_box_reopen(struct fs_box *b, struct inode *dir, const char *name, int fla
 	pthread_mutex_unlock(&b->fs.lock);
 	if (!d)
 		return rc ? rc : -ESTALE;
-	rc = truncate_at_open(b, d, flags);
-	if (!rc)
-		*out = attach(b, d, &who);
+	rc = open_handle(b, d, flags, &who, out);
 	pthread_mutex_lock(&b->fs.lock);
 	draft_end_intent_locked(&b->fs, d, &who);
 	draft_put_locked(&b->fs, d);
@@ -388,13 +381,8 @@ void fs_box_release(struct fs_box *b, struct handle *h)
 	struct space_wait w = { 0 };
 
 	pthread_mutex_lock(&b->fs.lock);
-	for (struct handle **q = &d->handles; *q; q = &(*q)->draft_next)
-		if (*q == h) {
-			*q = h->draft_next;
-			break;
-		}
 	draft_get_locked(d);
-	bool is_last = --d->n_handles == 0;
+	bool is_last = draft_detach_locked(d, h);
 	pthread_mutex_unlock(&b->fs.lock);
 	if (is_last && !d->is_poisoned && draft_is_dirty(d)) {
 		publish_draft(&b->fs, d, 0, &w, &p);

@@ -170,7 +170,7 @@ Test(draft, threads_of_one_process_share_it)
 
 Test(draft, callers_of_another_pid_namespace_are_told_by_uid)
 {
-	struct caller_id zero = { 0, 0, 1000 }, other = { 0, 0, 1001 };
+	struct caller_id zero = { .tid = 0, .tgid = 0, .uid = 1000 }, other = { .tid = 0, .tgid = 0, .uid = 1001 };
 	struct handle *h = create("f", zero);
 
 	write_text(h, "x", 0);

@@ -169,6 +169,19 @@ Test(options, a_directory_given_twice_is_named)
 	cr_expect_not_null(strstr(text, "ssd=/disk/a/: this directory is given twice"), "%s", text);
 }
 
+Test(options, a_directory_of_the_cluster_is_a_url_whose_password_stays_unsaid)
+{
+	expect_refused("listen=127.0.0.1:0,directory=redis://");
+	expect_refused("listen=127.0.0.1:0,directory=redis://h:x");
+	expect_refused("listen=127.0.0.1:0,directory=http://h");
+	cr_assert_eq(parse_opt("listen=127.0.0.1:0,directory=redis://:secret@h:x"), EXIT_USAGE);
+	fflush(stderr);
+	const char *text = said();
+	cr_expect_not_null(strstr(text, "option directory=...@h:x"), "%s", text);
+	cr_expect_null(strstr(text, "secret"), "%s", text);
+	cr_assert_eq(parse_opt("listen=127.0.0.1:0,directory=redis://:secret@h:1"), EXIT_OK);
+}
+
 Test(options, write_back_has_a_mode_and_a_rate)
 {
 	cr_assert_eq(parse_opt("writeback=second,writeback_rate=200M"), EXIT_OK);

@@ -180,3 +180,32 @@ Test(version, threads_get_different_numbers)
 	for (int k = 1; k < 4 * 5000; k++)
 		cr_assert_neq(all[k], all[k - 1]);
 }
+
+/* ---- other nodes' ---- */
+
+Test(version, comes_after_what_another_node_gave)
+{
+	uint64_t ahead = (wall_us() + 3600ull * 1000000) << NODE_BITS | 5;
+
+	version_observe(v, ahead);
+	cr_expect_gt(version_next(v), ahead);
+	restart();
+	cr_expect_gt(version_next(v), ahead, "also after a restart");
+	version_observe(v, 5);
+	cr_expect_gt(version_next(v), ahead, "an old one changes nothing");
+}
+
+Test(version, of_the_far_future_is_not_followed)
+{
+	uint64_t far = (wall_us() + 48ull * 3600 * 1000000) << NODE_BITS;
+
+	version_observe(v, far);
+	cr_expect_lt(version_next(v), far);
+	version_observe(v, UINT64_MAX);
+	cr_expect_lt(version_next(v), far);
+}
+
+Test(version, tells_its_time)
+{
+	cr_expect_leq(llabs(version_time_ns(version_next(v)) - now_real_ns()), 1000000000ll);
+}

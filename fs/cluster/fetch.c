@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cluster/fetch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/counters.h"
+#include "base/thread_buffer.h"
+#include "cluster/paths.h"
+#include "fs.h"
+#include "inode_table.h"
+#include "object/object.h"
+#include "object/space.h"
+
+/* Read into a buffer and written from there; larger ones arrive in the mapped frame. */
+#define SMALL_BYTES THREAD_BUFFER_BYTES
+#define LOOKUP_NS (1ll * 1000 * 1000 * 1000)
+/* An interrupt is noticed within this time. */
+#define SLICE_NS (20ll * 1000 * 1000)
+#define STALE_PAUSE_NS (5 * 1000 * 1000)
+/* Versions that replace each other faster than they can be fetched. */
+#define MAX_TRIES 100
+
+/* ---- its end ---- */
+
+/* lock held. */
+static void unlink_fetch(struct fetcher *t, struct fetch *f)
+{
+	for (struct fetch **at = &t->fetches; *at; at = &(*at)->next)
+		if (*at == f) {
+			*at = f->next;
+			return;
+		}
+}
+
+static void release_sources(struct fetch *f)
+{
+	for (uint32_t k = 0; k < f->n_sources; k++) {
+		struct source *s = &f->sources[k];
+		if (s->state == SOURCE_GRANTED)
+			peer_release_grant(s->peer, s->grant.grant);
+		free(s->grant.crc);
+		if (s->peer)
+			peer_put(s->peer);
+	}
+	f->n_sources = 0;
+}
+
+static void fetch_free(struct fetch *f)
+{
+	struct fs *fs = f->c->fs;
+
+	release_sources(f);
+	if (f->map)
+		munmap(f->map, f->e.size);
+	if (f->frame.id)
+		tier_call(fs->dram, discard, &f->frame);
+	entry_fini(&f->e);
+	if (f->dir) {
+		guard_lock(&fs->lock);
+		f->dir->n_publishing--;
+		inode_put_locked(fs, f->dir);
+	}
+	free(f->extents);
+	free(f->chunks);
+	free(f);
+}
+
+void fetch_put(struct fetch *f)
+{
+	struct fetcher *t = f->c->fetcher;
+
+	pthread_mutex_lock(&t->lock);
+	bool is_last = --f->refs == 0;
+	pthread_mutex_unlock(&t->lock);
+	if (is_last)
+		fetch_free(f);
+}
+
+/* lock held. The threads' ref is given up by the caller afterwards. */
+static void end_locked(struct fetcher *t, struct fetch *f, int rc)
+{
+	f->rc = rc;
+	f->is_over = true;
+	unlink_fetch(t, f);
+	pthread_cond_broadcast(&t->changed);
+}
+
+void fetch_end(struct fetch *f, int rc)
+{
+	struct fetcher *t = f->c->fetcher;
+
+	if (rc) {
+		counter_inc(fetch_failures);
+	} else {
+		counter_inc(fetches);
+		counter_add(fetch_bytes, f->e.size);
+	}
+	pthread_mutex_lock(&t->lock);
+	end_locked(t, f, rc);
+	pthread_mutex_unlock(&t->lock);
+	fetch_put(f);
+}
+
+void fetch_cancel_older(struct fetcher *t, uint64_t dir_ino, const char *name, uint64_t version)
+{
+	if (!t)
+		return;
+	guard_lock(&t->lock);
+	for (struct fetch *f = t->fetches; f; f = f->next)
+		if (f->dir->key == dir_ino && !strcmp(f->name, name) && name_version(&f->e) < version)
+			f->is_cancelled = true;
+}
+
+/* ---- begin ---- */
+
+/* All its pages at once: a store into the mapping must not find the tmpfs full. */
+static int map_frame(struct fs *fs, struct fetch *f, struct space_wait *w)
+{
+	int rc = tier_call(fs->dram, resize, &f->frame, f->e.size);
+
+	while (!rc && fallocate(f->frame.fd, 0, 0, (off_t)f->e.size)) {
+		if (errno != ENOSPC)
+			return -errno;
+		rc = space_make(fs, f->e.size, w);
+	}
+	if (rc)
+		return rc;
+	void *map = mmap(NULL, f->e.size, PROT_READ | PROT_WRITE, MAP_SHARED, f->frame.fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	f->map = map;
+	f->chunks = xcalloc(f->e.size / PEER_CHUNK_BYTES + 1, 1);
+	return 0;
+}
+
+static int take_room(struct fs *fs, struct fetch *f, struct space_wait *w)
+{
+	int rc = space_make_object(fs);
+
+	if (rc || !f->e.size)
+		return rc;
+	rc = space_take_frame(fs, f->e.size, &f->frame, w);
+	if (!rc)
+		rc = space_charge(fs, &f->frame, f->e.size, w);
+	if (!rc && f->e.size > SMALL_BYTES)
+		rc = map_frame(fs, f, w);
+	else if (!rc)
+		rc = tier_call(fs->dram, resize, &f->frame, f->e.size);
+	return rc;
+}
+
+/* f->id 0: whichever object the name shows. */
+static int find_sources(struct fetch *f)
+{
+	struct cluster *c = f->c;
+	struct directory_value v;
+	int self = directory_slot(c->directory);
+	int rc = directory_lookup(c->directory, &(struct directory_name){ f->path, f->name }, 1, &v,
+				  now_mono_ns() + LOOKUP_NS);
+
+	if (rc)
+		return -ENOENT;
+	if (v.kind != DIRECTORY_FILE)
+		rc = f->id ? -ESTALE : -ENOENT;
+	else if (f->id && v.object != f->id)
+		rc = -ESTALE;
+	for (uint32_t k = 0; !rc && k < v.n_holders; k++)
+		if (v.holders[k] != self)
+			f->sources[f->n_sources++].slot = v.holders[k];
+	if (!rc && !f->n_sources)
+		rc = -ESTALE; /* nobody but us: it has just been made here, or has just gone */
+	if (!rc) {
+		f->id = v.object;
+		entry_of_value(&v, &f->e);
+	}
+	directory_value_fini(&v);
+	return rc;
+}
+
+static int hold_dir(struct fs *fs, uint64_t dir_ino, struct fetch *f)
+{
+	guard_lock(&fs->lock);
+	struct inode *dir = inode_find(fs, dir_ino);
+
+	if (!dir || dir->kind != INODE_DIR || dir->is_dead)
+		return -ENOENT;
+	inode_get_locked(dir);
+	dir->n_publishing++;
+	f->dir = dir;
+	return 0;
+}
+
+static int fetch_create(struct cluster *c, uint64_t id, uint64_t dir_ino, const char *name, struct space_wait *w,
+			struct fetch **out)
+{
+	struct fetch *f = xcalloc(1, sizeof(*f));
+
+	*f = (struct fetch){ .c = c, .id = id, .frame = FRAME_NONE, .refs = 2,
+			     .step_bytes = PEER_CHUNK_BYTES };
+	strncpy(f->name, name, sizeof(f->name) - 1);
+	int rc = hold_dir(c->fs, dir_ino, f);
+	if (!rc)
+		rc = dir_paths_get(c->paths, dir_ino, f->path);
+	if (!rc)
+		rc = find_sources(f);
+	if (!rc)
+		rc = take_room(c->fs, f, w);
+	if (rc) {
+		fetch_free(f);
+		return rc;
+	}
+	f->n_extents = (uint32_t)((f->e.size + FETCH_EXTENT_BYTES - 1) / FETCH_EXTENT_BYTES);
+	f->extents = xcalloc(f->n_extents + 1, 1);
+	*out = f;
+	return 0;
+}
+
+/* lock held. One more ref. */
+static struct fetch *find_fetch(struct fetcher *t, uint64_t id)
+{
+	struct fetch *f = t->fetches;
+
+	while (f && f->id != id)
+		f = f->next;
+	if (f)
+		f->refs++;
+	return f;
+}
+
+/* The fetch of that object that is under way, else f, which has begun then. */
+static struct fetch *join(struct fetcher *t, struct fetch *f)
+{
+	pthread_mutex_lock(&t->lock);
+	struct fetch *other = find_fetch(t, f->id);
+	if (!other) {
+		struct fetch **at = &t->fetches;
+		while (*at)
+			at = &(*at)->next;
+		*at = f;
+		pthread_cond_broadcast(&t->work);
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (other) {
+		counter_inc(fetch_waits);
+		fetch_free(f);
+		return other;
+	}
+	if (!f->n_extents)
+		fetch_complete(f); /* empty: its name is all of it */
+	return f;
+}
+
+int fetch_wait(struct fetch *f, struct space_wait *w)
+{
+	struct fetcher *t = f->c->fetcher;
+	int rc = 0;
+
+	pthread_mutex_lock(&t->lock);
+	while (!f->is_over && !rc && !t->is_stopping) {
+		int64_t until_ns = now_mono_ns() + SLICE_NS;
+		struct timespec ts = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
+		pthread_cond_timedwait(&t->changed, &t->lock, &ts);
+		if (w->is_interrupted && w->is_interrupted(w->arg))
+			rc = -EINTR;
+	}
+	if (!rc)
+		rc = f->is_over ? f->rc : -ESHUTDOWN;
+	pthread_mutex_unlock(&t->lock);
+	fetch_put(f);
+	return rc;
+}
+
+int fetch_begin(struct fs *fs, uint64_t dir_ino, const char *name, struct space_wait *w, struct fetch **out)
+{
+	struct fetch *f;
+	int rc = fs->cluster ? fetch_create(fs->cluster, 0, dir_ino, name, w, &f) : -ENOENT;
+
+	if (!rc)
+		*out = join(fs->cluster->fetcher, f);
+	return rc;
+}
+
+/* What the inode shows may be on its way already, then nobody is asked. */
+static int begin_id(struct cluster *c, uint64_t id, uint64_t dir_ino, const char *name, struct space_wait *w,
+		    struct fetch **out)
+{
+	struct fetch *mine;
+
+	pthread_mutex_lock(&c->fetcher->lock);
+	*out = find_fetch(c->fetcher, id);
+	pthread_mutex_unlock(&c->fetcher->lock);
+	if (*out) {
+		counter_inc(fetch_waits);
+		return 0;
+	}
+	int rc = fetch_create(c, id, dir_ino, name, w, &mine);
+	if (!rc)
+		*out = join(c->fetcher, mine);
+	return rc;
+}
+
+/* *out NULL: it is here. */
+static int begin_inode(struct fs *fs, struct inode *i, struct space_wait *w, struct fetch **out)
+{
+	char name[PEER_NAME_MAX + 1];
+
+	*out = NULL;
+	pthread_mutex_lock(&fs->lock);
+	bool is_here = i->kind != INODE_OBJECT || i->object || !i->is_remote;
+	uint64_t id = i->key, dir_ino = i->parent;
+	snprintf(name, sizeof(name), "%s", i->name ? i->name : "");
+	pthread_mutex_unlock(&fs->lock);
+	if (is_here)
+		return 0;
+	return fs->cluster ? begin_id(fs->cluster, id, dir_ino, name, w, out) : -ENOENT;
+}
+
+/* A holder was faster than the directory: by the time the kernel looks again it knows as well. */
+static int pause_if_stale(int rc)
+{
+	if (rc == -ESTALE)
+		nanosleep(&(struct timespec){ .tv_nsec = STALE_PAUSE_NS }, NULL);
+	return rc;
+}
+
+int fetch_object(struct fs *fs, struct inode *i, struct space_wait *w)
+{
+	struct fetch *f;
+	int rc = begin_inode(fs, i, w, &f);
+
+	if (f)
+		rc = fetch_wait(f, w);
+	return pause_if_stale(rc);
+}
+
+int fetch_name(struct fs *fs, uint64_t dir_ino, const char *name, struct space_wait *w)
+{
+	struct fetch *f;
+	int rc = -ESTALE;
+
+	for (int n = 0; rc == -ESTALE && n < MAX_TRIES; n++) {
+		rc = fetch_begin(fs, dir_ino, name, w, &f);
+		if (!rc)
+			rc = fetch_wait(f, w);
+		if (rc && !catalog_exists(fs->catalog, dir_ino, name))
+			rc = 0; /* the newer version was made here */
+		pause_if_stale(rc);
+	}
+	return rc == -ESTALE ? -ENOENT : rc;
+}
+
+/* ---- files that are read while they arrive ---- */
+
+int fetch_open(struct fs *fs, struct inode *i, struct space_wait *w, struct fetch **out)
+{
+	struct fetch *f;
+	int rc = begin_inode(fs, i, w, &f);
+
+	*out = NULL;
+	if (!f)
+		return pause_if_stale(rc);
+	if (!f->map)
+		return pause_if_stale(fetch_wait(f, w));
+	pthread_mutex_lock(&fs->lock);
+	bool is_arriving = !i->object;
+	if (is_arriving)
+		f->n_handles++;
+	pthread_mutex_unlock(&fs->lock);
+	if (is_arriving)
+		*out = f;
+	else
+		fetch_put(f);
+	return 0;
+}
+
+void fetch_close(struct fs *fs, struct fetch *f)
+{
+	bool must_free = false;
+
+	pthread_mutex_lock(&fs->lock);
+	struct object *o = f->object;
+	f->n_handles--;
+	if (o) {
+		object_undirect_locked(o);
+		must_free = object_close_locked(fs, o);
+	}
+	pthread_mutex_unlock(&fs->lock);
+	if (must_free)
+		object_free_unlocked(fs, o);
+	fetch_put(f);
+}
+
+uint64_t fetch_size(const struct fetch *f)
+{
+	return f->e.size;
+}
+
+/* lock held. */
+static bool is_readable(const struct fetch *f, uint64_t off, size_t len)
+{
+	for (uint64_t k = off / PEER_CHUNK_BYTES; k <= (off + len - 1) / PEER_CHUNK_BYTES; k++)
+		if (!f->chunks[k])
+			return false;
+	return true;
+}
+
+int fetch_await(struct fetch *f, size_t len, uint64_t off, struct space_wait *w, const void **bytes_out)
+{
+	struct fetcher *t = f->c->fetcher;
+	int rc = 0;
+
+	pthread_mutex_lock(&t->lock);
+	f->n_waiting++;
+	while (!rc && !is_readable(f, off, len)) {
+		int64_t until_ns = now_mono_ns() + SLICE_NS;
+		struct timespec ts = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
+		if (f->is_over || t->is_stopping) {
+			rc = -EIO;
+			break;
+		}
+		f->wanted = off / PEER_CHUNK_BYTES;
+		while (f->chunks[f->wanted])
+			f->wanted++; /* of the range, the first that is missing */
+		pthread_cond_timedwait(&t->changed, &t->lock, &ts);
+		rc = w->is_interrupted && w->is_interrupted(w->arg) ? -EINTR : 0;
+	}
+	f->n_waiting--;
+	pthread_mutex_unlock(&t->lock);
+	if (!rc)
+		*bytes_out = f->map + off;
+	return rc;
+}
+
+/* ---- life ---- */
+
+int fetcher_create(struct cluster *c, struct fetcher **out)
+{
+	struct fetcher *t = xcalloc(1, sizeof(*t));
+	pthread_condattr_t attr;
+
+	t->c = c;
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&t->work, &attr);
+	pthread_cond_init(&t->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	*out = t;
+	for (; t->n_threads < FETCH_THREADS; t->n_threads++) {
+		int rc = -pthread_create(&t->threads[t->n_threads], NULL, fetch_extents, t);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+void fetcher_stop(struct fetcher *t)
+{
+	if (!t)
+		return;
+	guard_lock(&t->lock);
+	t->is_stopping = true;
+	pthread_cond_broadcast(&t->work);
+	pthread_cond_broadcast(&t->changed);
+}
+
+void fetcher_join(struct fetcher *t)
+{
+	while (t && t->n_threads)
+		pthread_join(t->threads[--t->n_threads], NULL);
+}
+
+void fetcher_destroy(struct fetcher *t)
+{
+	if (!t)
+		return;
+	fetcher_stop(t);
+	fetcher_join(t);
+	while (t->fetches) {
+		struct fetch *f = t->fetches;
+		pthread_mutex_lock(&t->lock);
+		end_locked(t, f, -ESHUTDOWN);
+		pthread_mutex_unlock(&t->lock);
+		fetch_put(f);
+	}
+	pthread_cond_destroy(&t->work);
+	pthread_cond_destroy(&t->changed);
+	pthread_mutex_destroy(&t->lock);
+	free(t);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fetch: an object of other nodes becomes one of ours. One fetch per object, whoever waits for it.
+ *
+ *   begun      holders asked of the directory, a frame taken and charged for all of it           fetch.c
+ *   running    extents go to the fetch threads, which read them from the holder with the least   fetch_run.c
+ *              to do; a holder that fails is not asked again by this fetch
+ *   complete   every byte is here and agrees with its checksum: announced, so that nobody        fetch_commit.c
+ *              changes the name without our hearing of it, then committed to the catalog
+ *   over       with a result; waiters have it, the last of them frees the fetch
+ *
+ * A change of the name that we hear of between the announcement and the commit cancels the fetch, under the stripe.
+ *
+ * Lock: fetcher->lock guards fetches, extents and sources. No call goes outward under it.
+ */
+#ifndef MCFS_CLUSTER_FETCH_H
+#define MCFS_CLUSTER_FETCH_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cluster/parts.h"
+#include "mcfs/catalog.h"
+#include "mcfs/tier.h"
+
+#define FETCH_THREADS 8
+/* Of one peer_read; several lanes and holders work on one object. */
+#define FETCH_EXTENT_BYTES (8ull << 20)
+
+enum source_state { SOURCE_NEW, SOURCE_ASKED, SOURCE_GRANTED, SOURCE_BAD };
+
+struct source {
+	uint16_t slot;
+	enum source_state state;
+	struct peer *peer;
+	struct peer_grant grant;
+};
+
+enum extent_state { EXTENT_FREE, EXTENT_TAKEN, EXTENT_DONE };
+
+struct fetch {
+	struct fetch *next;
+	struct cluster *c;
+	uint64_t id;             /* of the object */
+	struct inode *dir;       /* one ref, and n_publishing */
+	char path[PEER_PATH_MAX], name[PEER_NAME_MAX + 1];
+	struct entry e;          /* what the catalog will have */
+	struct frame frame;
+	char *map;               /* of the frame, as long as somebody reads; NULL: small, nobody does before it is over */
+	struct source sources[DIRECTORY_HOLDERS_MAX];
+	uint32_t n_sources;
+	uint64_t granted_version; /* of the holders; all the same */
+	uint8_t *extents;        /* enum extent_state */
+	uint32_t n_extents, n_done, n_taken;
+	uint64_t wanted;         /* chunk that a reader waits for: the next one to be read */
+	uint32_t n_waiting;      /* readers that wait */
+	size_t step_bytes;       /* of one peer_read: grows while they are fast, so that little is on its way where
+				  * the line is slow and a reader wants another range */
+	uint8_t *chunks;         /* 1: readable; of PEER_CHUNK_BYTES each, where the frame is mapped */
+	uint32_t refs;           /* waiters, and while it runs the threads */
+	bool is_cancelled;       /* the name has changed */
+	bool has_failed;         /* an extent found no source */
+	bool has_moved_on;       /* a holder has another version by now */
+	bool is_ending;          /* one thread has seen it come to its end, and ends it: no extent is taken any more */
+	bool is_over;
+	int rc;
+	/* fs->lock */
+	uint32_t n_handles;      /* open files that read from it */
+	struct object *object;   /* once committed: held open, and direct, for each of them */
+};
+
+struct fetcher {
+	struct cluster *c;
+	pthread_mutex_t lock;
+	pthread_cond_t work, changed; /* CLOCK_MONOTONIC */
+	struct fetch *fetches;   /* not over, oldest first */
+	bool is_stopping;
+	pthread_t threads[FETCH_THREADS];
+	uint32_t n_threads;
+};
+
+/* ---- fetch.c ---- */
+
+void fetch_put(struct fetch *f);
+/* Its result; gives up what the threads hold of it. */
+void fetch_end(struct fetch *f, int rc);
+
+/* ---- fetch_run.c ---- */
+
+void *fetch_extents(void *fetcher);
+
+/* ---- fetch_commit.c ---- */
+
+/* Every byte is here. Ends it. */
+void fetch_complete(struct fetch *f);
+bool fetch_is_cancelled(struct fetch *f);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/cleanup.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "cluster/fetch.h"
+#include "cluster/paths.h"
+#include "fs.h"
+#include "inode_table.h"
+#include "object/namespace.h"
+#include "object/object.h"
+
+#define ANNOUNCE_NS (2ll * 1000 * 1000 * 1000)
+
+static void make_record(struct fetch *f, struct object_record *r)
+{
+	*r = (struct object_record){ .object_id = f->id, .size = f->e.size, .parent = f->dir->key,
+				     .ino = f->e.ino, .name_len = (uint8_t)strlen(f->name) };
+	strcpy(r->name, f->name);
+	for (uint32_t k = 0; k < f->n_sources; k++) {
+		struct peer_grant *g = &f->sources[k].grant;
+		if (f->sources[k].state == SOURCE_GRANTED && g->crc) {
+			r->crc = g->crc;
+			r->n_crc = g->n_crc;
+			g->crc = NULL;
+			return;
+		}
+	}
+}
+
+/* fs->lock held. Returns what must be freed. */
+static struct object *commit_memory_locked(struct fs *fs, struct fetch *f, const struct object_record *r,
+					   uint64_t old_id)
+{
+	struct object *old = old_id ? object_find_locked(fs, old_id) : NULL;
+	struct object *o = object_add_locked(fs, r, 0);
+	struct inode *i = inode_find(fs, f->id);
+	bool must_free = false;
+
+	object_set_owner_locked(o, &f->e);
+	/* Files open on the nodeid read by direct_io, with which the kernel mixes nothing else. */
+	for (uint32_t k = 0; k < f->n_handles; k++) {
+		object_open_locked(o);
+		object_direct_locked(o);
+	}
+	f->object = f->n_handles ? o : NULL;
+	if (i && i->kind == INODE_OBJECT && !i->object && i->is_remote) {
+		object_attach_inode_locked(fs, i);
+		i->is_remote = false;
+	}
+	if (old && old->state == OBJECT_LIVE)
+		must_free = object_retire_locked(fs, old, true);
+	inode_dir_changed_locked(fs, f->dir->key);
+	pthread_cond_broadcast(&fs->changed);
+	return must_free ? old : NULL;
+}
+
+bool fetch_is_cancelled(struct fetch *f)
+{
+	guard_lock(&f->c->fetcher->lock);
+	return f->is_cancelled;
+}
+
+/* Under the stripe. *old_id_out: the version that the name showed here. */
+static int may_commit(struct fs *fs, struct fetch *f, uint64_t *old_id_out)
+{
+	struct entry old;
+	int rc = fetch_is_cancelled(f) ? -ESTALE : catalog_lookup(fs->catalog, f->dir->key, f->name, &old);
+
+	*old_id_out = 0;
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	*old_id_out = old.object_id;
+	if (old.object_id == f->id)
+		rc = -EALREADY; /* another fetch was faster */
+	else
+		rc = !old.object_id || name_version(&old) >= name_version(&f->e) ? -EEXIST : 0;
+	entry_fini(&old);
+	return rc;
+}
+
+/* The stripe is held from the look at the name to the change of memory. */
+static int commit_locked(struct fs *fs, struct fetch *f, struct object_record *r)
+{
+	uint64_t old_id;
+	int rc = may_commit(fs, f, &old_id);
+
+	if (rc)
+		return rc;
+	struct catalog_batch *b = catalog_batch_create(fs->catalog);
+	catalog_batch_put_entry(b, f->dir->key, f->name, &f->e);
+	catalog_batch_put_object(b, r);
+	if (old_id)
+		catalog_batch_del_object(b, old_id);
+	rc = catalog_batch_commit(b, false);
+	if (rc) {
+		counter_inc(catalog_errors);
+		return rc;
+	}
+	pthread_mutex_lock(&fs->lock);
+	struct object *to_free = commit_memory_locked(fs, f, r, old_id);
+	pthread_mutex_unlock(&fs->lock);
+	if (to_free)
+		object_free_unlocked(fs, to_free);
+	if (dir_path_is_kv(f->path))
+		cluster_published(fs, f->dir->key, f->name, &f->e, false);
+	return 0;
+}
+
+static int commit(struct fetch *f)
+{
+	struct fs *fs = f->c->fs;
+	struct object_record r;
+	int rc = 0;
+
+	make_record(f, &r);
+	r.dram_frame = f->frame.id;
+	/* Files that are open on it go on reading there. */
+	if (f->map && mprotect(f->map, f->e.size, PROT_READ))
+		log_warn("a frame stays mapped for writing: %m");
+	if (f->frame.id)
+		rc = tier_call(fs->dram, seal, &f->frame, &r.charged_bytes);
+	if (!rc) {
+		pthread_mutex_t *stripe = ns_lock_name(fs, f->dir->key, f->name);
+		rc = commit_locked(fs, f, &r);
+		pthread_mutex_unlock(stripe);
+		if (rc && r.dram_frame)
+			tier_call(fs->dram, drop, r.dram_frame, r.size, r.charged_bytes);
+		rc = rc == -EALREADY ? 0 : rc;
+	}
+	object_record_fini(&r);
+	return rc;
+}
+
+void fetch_complete(struct fetch *f)
+{
+	struct cluster *c = f->c;
+	int rc = 0;
+
+	/* Names below kv/ do not change: their copies are announced behind. */
+	if (!dir_path_is_kv(f->path))
+		rc = announce_copy(c, f->dir->key, f->path, f->name, &f->e, now_mono_ns() + ANNOUNCE_NS);
+	if (rc == -ESTALE) {
+		fetch_end(f, rc);
+		return;
+	}
+	/* Without a directory nobody hears of us; the resync that follows finds out what is newer. */
+	rc = commit(f);
+	if (rc)
+		directory_retract(c->directory, f->path, f->name, f->id, NULL, NULL);
+	fetch_end(f, rc == -EEXIST ? -ESTALE : rc);
+}

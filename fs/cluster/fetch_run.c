@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/thread_buffer.h"
+#include "cluster/fetch.h"
+#include "cluster/paths.h"
+#include "fs.h"
+
+/* A peer that hangs is found by its PINGs long before. */
+#define EXTENT_NS (10ll * 1000 * 1000 * 1000)
+/* A peer_read faster than this may be larger, one slower than that should be smaller. */
+#define FAST_NS (50ll * 1000 * 1000)
+#define SLOW_NS (200ll * 1000 * 1000)
+#define GRANT_NS (2ll * 1000 * 1000 * 1000)
+
+static uint64_t extent_off(uint32_t k)
+{
+	return k * FETCH_EXTENT_BYTES;
+}
+
+static size_t extent_len(const struct fetch *f, uint32_t k)
+{
+	uint64_t left = f->e.size - extent_off(k);
+
+	return (size_t)(left < FETCH_EXTENT_BYTES ? left : FETCH_EXTENT_BYTES);
+}
+
+/* ---- sources ---- */
+
+/* lock held. The one to read from, or to ask for a grant; NULL: none now (*may_come: one is being asked). */
+static struct source *pick_source(struct fetch *f, bool *may_come)
+{
+	struct source *best = NULL, *fresh = NULL;
+	uint64_t least = UINT64_MAX;
+
+	*may_come = false;
+	for (uint32_t k = 0; k < f->n_sources; k++) {
+		struct source *s = &f->sources[k];
+		if (s->state == SOURCE_GRANTED) {
+			uint64_t queued = peer_queued_bytes(s->peer);
+			if (queued < least)
+				best = s;
+			least = queued < least ? queued : least;
+		} else if (s->state == SOURCE_NEW && !fresh) {
+			fresh = s;
+		}
+		*may_come |= s->state == SOURCE_ASKED;
+	}
+	/* Others join in where there is enough for all. */
+	return !best || (fresh && least > FETCH_EXTENT_BYTES) ? (fresh ? fresh : best) : best;
+}
+
+static bool is_right(const struct fetch *f, const struct peer_grant *g)
+{
+	uint64_t n_crc = (f->e.size + PEER_CHUNK_BYTES - 1) / PEER_CHUNK_BYTES;
+
+	return g->size == f->e.size && (!g->n_crc || g->n_crc == n_crc) &&
+	       (!f->granted_version || g->version == f->granted_version);
+}
+
+/* Asks a holder, lock not held. Its state is ours to set. */
+static int ask(struct fetch *f, struct source *s)
+{
+	struct fetcher *t = f->c->fetcher;
+	int64_t deadline = now_mono_ns() + GRANT_NS;
+	uint64_t version = dir_path_is_kv(f->path) ? 0 : f->id;
+
+	if (!s->peer)
+		s->peer = cluster_peer(f->c, s->slot, deadline);
+	int rc = s->peer ? peer_ask_grant(s->peer, version, f->path, f->name, &s->grant, deadline) : -ENOENT;
+	bool has_grant = !rc;
+	pthread_mutex_lock(&t->lock);
+	if (has_grant && !is_right(f, &s->grant))
+		rc = -ESTALE;
+	if (!rc)
+		f->granted_version = s->grant.version;
+	f->has_moved_on |= rc == -ESTALE || rc == -ENOENT; /* it answers: what the directory said is over */
+	s->state = rc ? SOURCE_BAD : SOURCE_GRANTED;
+	pthread_cond_broadcast(&t->changed);
+	pthread_mutex_unlock(&t->lock);
+	if (rc && has_grant)
+		peer_release_grant(s->peer, s->grant.grant);
+	return rc;
+}
+
+/* A source that has granted. -ENOENT: none is left. */
+static int get_source(struct fetch *f, struct source **out)
+{
+	struct fetcher *t = f->c->fetcher;
+	bool may_come;
+
+	for (;;) {
+		pthread_mutex_lock(&t->lock);
+		struct source *s = pick_source(f, &may_come);
+		while (!s && may_come) {
+			pthread_cond_wait(&t->changed, &t->lock);
+			s = pick_source(f, &may_come);
+		}
+		if (t->is_stopping)
+			s = NULL;
+		bool is_granted = s && s->state == SOURCE_GRANTED;
+		if (s && !is_granted)
+			s->state = SOURCE_ASKED;
+		pthread_mutex_unlock(&t->lock);
+		if (!s)
+			return -ENOENT;
+		int rc = is_granted ? 0 : ask(f, s);
+		if (!rc) {
+			*out = s;
+			return 0;
+		}
+		log_debug("\"%s\" in %s: the node of slot %u grants nothing: %s", f->name, f->path,
+			  (unsigned)s->slot, strerror(-rc));
+	}
+}
+
+static void source_failed(struct fetch *f, struct source *s, int rc)
+{
+	guard_lock(&f->c->fetcher->lock);
+	s->state = SOURCE_BAD;
+	log_info("\"%s\" in %s: reading from the node of slot %u failed: %s", f->name, f->path, (unsigned)s->slot,
+		 strerror(-rc));
+}
+
+/* ---- extents ---- */
+
+/* A chunk of a mapped frame is right: who waits for it may read. */
+static int on_chunk(void *arg, uint64_t off, size_t len)
+{
+	struct fetch *f = arg;
+
+	guard_lock(&f->c->fetcher->lock);
+	(void)len; /* a chunk, or the last one's rest */
+	f->chunks[off / PEER_CHUNK_BYTES] = 1;
+	pthread_cond_broadcast(&f->c->fetcher->changed);
+	return f->is_cancelled || f->c->fetcher->is_stopping ? -ESTALE : 0;
+}
+
+static uint32_t extent_of(uint64_t chunk)
+{
+	return (uint32_t)(chunk * PEER_CHUNK_BYTES / FETCH_EXTENT_BYTES);
+}
+
+/*
+ * What to ask for next of an extent: the chunk that a reader waits for, else the first that is not there, and those
+ * behind it. False: all of it is there.
+ */
+static bool next_step(struct fetch *f, uint32_t k, uint64_t *off_out, size_t *len_out)
+{
+	uint64_t c = extent_off(k) / PEER_CHUNK_BYTES;
+	uint64_t end = (extent_off(k) + extent_len(f, k) + PEER_CHUNK_BYTES - 1) / PEER_CHUNK_BYTES;
+
+	guard_lock(&f->c->fetcher->lock);
+	if (f->n_waiting && f->wanted >= c && f->wanted < end && !f->chunks[f->wanted])
+		c = f->wanted;
+	while (c < end && f->chunks[c])
+		c++;
+	uint64_t off = c * PEER_CHUNK_BYTES, stop = off;
+	while (c < end && !f->chunks[c++] && stop - off < f->step_bytes)
+		stop += PEER_CHUNK_BYTES;
+	*off_out = off;
+	*len_out = (size_t)((stop < f->e.size ? stop : f->e.size) - off);
+	return stop > off;
+}
+
+static void note_pace(struct fetch *f, size_t step, int64_t took_ns)
+{
+	guard_lock(&f->c->fetcher->lock);
+	if (step == f->step_bytes && took_ns < FAST_NS && step < FETCH_EXTENT_BYTES)
+		f->step_bytes *= 2;
+	else if (took_ns > SLOW_NS && f->step_bytes > PEER_CHUNK_BYTES)
+		f->step_bytes /= 2;
+}
+
+/* A reader waits for a chunk of an extent that nobody has taken: this one can be resumed. */
+static bool gives_way(struct fetch *f, uint32_t k)
+{
+	guard_lock(&f->c->fetcher->lock);
+	uint32_t wanted = extent_of(f->wanted);
+	return f->n_waiting && wanted != k && wanted < f->n_extents && f->extents[wanted] == EXTENT_FREE;
+}
+
+/* [off, off + len) by one source; *n_out of it is right, whatever is returned. -ENOENT: no source is left. */
+static int read_step(struct fetch *f, uint64_t off, size_t len, char *dst, size_t *n_out)
+{
+	int64_t began_ns = now_mono_ns();
+	struct source *s;
+	int rc = get_source(f, &s);
+
+	*n_out = 0;
+	if (rc)
+		return rc;
+	rc = peer_read(s->peer, &s->grant, off, len, dst, f->map ? on_chunk : NULL, f, n_out,
+		       now_mono_ns() + EXTENT_NS);
+	if (fetch_is_cancelled(f))
+		return -ESTALE;
+	if (rc)
+		source_failed(f, s, rc); /* another one goes on from there */
+	else
+		note_pace(f, len, now_mono_ns() - began_ns);
+	return 0;
+}
+
+static int read_small(struct fetch *f)
+{
+	char *buf = thread_buffer();
+	size_t n;
+
+	for (size_t done = 0; done < f->e.size; done += n) {
+		int rc = read_step(f, done, f->e.size - done, buf + done, &n);
+		if (rc)
+			return rc;
+	}
+	return tier_call(f->c->fs->dram, write, &f->frame, buf, f->e.size, 0);
+}
+
+/* -EAGAIN: given up for now, to be resumed. */
+static int read_extent(struct fetch *f, uint32_t k)
+{
+	uint64_t off;
+	size_t len, n;
+	int rc = 0;
+
+	if (!f->map)
+		return read_small(f);
+	while (!rc && next_step(f, k, &off, &len))
+		rc = gives_way(f, k) ? -EAGAIN : read_step(f, off, len, f->map + off, &n);
+	return rc;
+}
+
+/* lock held. */
+static bool must_end(const struct fetch *f)
+{
+	return f->is_cancelled || f->has_failed;
+}
+
+/* lock held. The next extent of the oldest fetch that has one; of one that must end, only for who ends it. */
+static struct fetch *take_extent(struct fetcher *t, uint32_t *k_out)
+{
+	for (struct fetch *f = t->fetches; f; f = f->next) {
+		if (f->is_ending || f->n_done + f->n_taken == f->n_extents || (must_end(f) && f->n_taken))
+			continue;
+		uint32_t k = extent_of(f->wanted);
+		k = k < f->n_extents ? k : 0;
+		while (f->extents[k] != EXTENT_FREE)
+			k = (k + 1) % f->n_extents;
+		f->extents[k] = EXTENT_TAKEN;
+		f->n_taken++;
+		f->refs++;
+		*k_out = k;
+		return f;
+	}
+	return NULL;
+}
+
+/* lock held. One thread sees the last extent come back: it goes on. */
+static bool note_extent(struct fetch *f, uint32_t k, int rc)
+{
+	f->n_taken--;
+	f->extents[k] = rc ? EXTENT_FREE : EXTENT_DONE;
+	f->n_done += !rc;
+	f->has_failed |= rc && rc != -EAGAIN;
+	f->is_ending = !f->n_taken && (must_end(f) || f->n_done == f->n_extents);
+	return f->is_ending;
+}
+
+void *fetch_extents(void *arg)
+{
+	struct fetcher *t = arg;
+	uint32_t k;
+
+	pthread_mutex_lock(&t->lock);
+	while (!t->is_stopping) {
+		struct fetch *f = take_extent(t, &k);
+		if (!f) {
+			pthread_cond_wait(&t->work, &t->lock);
+			continue;
+		}
+		pthread_mutex_unlock(&t->lock);
+		int rc = fetch_is_cancelled(f) ? -ESTALE : read_extent(f, k);
+		pthread_mutex_lock(&t->lock);
+		bool is_last = note_extent(f, k, rc);
+		bool is_whole = !must_end(f);
+		int why = f->is_cancelled || f->has_moved_on ? -ESTALE : rc == -ENOSPC ? rc : -ENOENT;
+		pthread_mutex_unlock(&t->lock);
+		if (is_last && is_whole)
+			fetch_complete(f);
+		else if (is_last)
+			fetch_end(f, why);
+		fetch_put(f);
+		pthread_mutex_lock(&t->lock);
+	}
+	pthread_mutex_unlock(&t->lock);
+	return NULL;
+}
