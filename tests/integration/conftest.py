@@ -10,11 +10,16 @@ live        fs, where buffers of sessions can be had; skips without passthrough
 own_live    mount, likewise
 new_session a function that opens sessions on it, each with a buffer: new_session(size)
 s           one such session
+cluster     three nodes and a directory server for all tests of a file; options(...) are those of each node
+new_cluster a function that makes more of them: new_cluster(2, dram="64M") -> Cluster, not started
+lab         cluster, with faults allowed: healed after the test, its nodes may report what is done to them
+relay       a relay to put in front of a node, see harness.relay
+cdir        a path, the same on all nodes of cluster, of an empty directory of the test's own
 
 @pytest.mark.mooncake     the behaviour is mooncakefs's own: skipped on MCFS_TEST_DIR
 @pytest.mark.limit(90)    seconds the test may take (default 60)
 @pytest.mark.one_mode     how bytes reach the reader plays no part: run with passthrough only
-@pytest.mark.no_asan      about packages or the terminal: not run again under AddressSanitizer
+@pytest.mark.no_asan      about packages, the terminal or time: not run again under AddressSanitizer
 """
 import os
 import re
@@ -24,7 +29,8 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from harness import client, env, mount as mount_module, progs, session, watchdog  # noqa: E402
+from harness import client, cluster as cluster_module, env, mount as mount_module, progs  # noqa: E402
+from harness import relay as relay_module, session, watchdog  # noqa: E402
 from harness.session_lab import fresh_name  # noqa: E402
 
 DEFAULT_LIMIT = 60
@@ -140,12 +146,15 @@ def fs(request, _shared):
 _serial = 0
 
 
-@pytest.fixture
-def d(request, fs):
+def _own_name(request):
     global _serial
     _serial += 1
-    name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:60]
-    path = os.path.join(fs.path, f"{name}.{_serial}")
+    return re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:60] + f".{_serial}"
+
+
+@pytest.fixture
+def d(request, fs):
+    path = os.path.join(fs.path, _own_name(request))
     os.mkdir(path)
     return path
 
@@ -208,3 +217,74 @@ def new_session(live):
 @pytest.fixture
 def s(new_session):
     return new_session()
+
+
+@pytest.fixture
+def new_cluster():
+    """Makes clusters that are not started yet; all are stopped and checked at the end."""
+    env.require_daemon()
+    made = []
+
+    def make(*args, kind=cluster_module.Cluster, **options):
+        made.append(kind(*args, **options))
+        return made[-1]
+
+    yield make
+    problems = []
+    with watchdog.Limit(DEFAULT_LIMIT, "stopping the clusters"):
+        for c in list(client.live):
+            c.destroy()
+        for c in made:
+            problems += c.destroy()
+    _report(problems)
+
+
+@pytest.fixture(scope="module")
+def _shared_cluster():
+    """Holds the cluster of a file; a test that finds it broken replaces it."""
+    holder = {"cluster": None}
+    yield holder
+    if holder["cluster"]:
+        with watchdog.Limit(DEFAULT_LIMIT, "stopping the shared cluster"):
+            _report(holder["cluster"].destroy())
+
+
+@pytest.fixture
+def cluster(request, _shared_cluster):
+    c = _shared_cluster["cluster"]
+    if c is None or not c.is_whole:
+        _shared_cluster["cluster"] = None
+        if c is not None:
+            c.destroy()
+        env.require_daemon()
+        marker = request.node.get_closest_marker("options")
+        c = cluster_module.Cluster(**(marker.kwargs if marker else {}))
+        try:
+            c.start()
+        except BaseException:
+            c.destroy()
+            raise
+        _shared_cluster["cluster"] = c
+    for node in c:
+        node.expected = []
+    yield c
+    _report(c.check())
+
+
+@pytest.fixture
+def lab(cluster):
+    cluster.expect_errors(r"peer|directory|fetch|remote|cluster")
+    yield cluster
+    cluster.heal()
+
+
+@pytest.fixture
+def relay():
+    r = relay_module.Relay(cluster_module.HOST)
+    yield r
+    r.destroy()
+
+
+@pytest.fixture
+def cdir(request, cluster):
+    return cluster.make_dir(_own_name(request))

@@ -412,14 +412,16 @@ def test_grafana_board_asks_for_what_is_there(mount):
         assert position["x"] + position["w"] <= 24
 
 
-def test_every_metric_is_in_the_handbook(fs, d):
+@pytest.mark.one_mode
+def test_every_metric_is_in_the_handbook(cluster):
     """docs/operations.md names every metric that is exported, and none that is not."""
-    some_work(d)
-    families = read(fs)
+    put(cluster[0].at("f"), b"x")
+    cluster.wait_everywhere("f", b"x")
+    families = read(cluster[1])
     with open(os.path.join(env.REPO, "docs", "operations.md")) as f:
         text = f.read()
     named = set(re.findall(r"`((?:mooncakefs|process)_[a-z0-9_]+)`", text))
-    counters = {f"mooncakefs_{c}_total" for c in fs.status()["counters"]}
+    counters = {f"mooncakefs_{c}_total" for c in cluster[1].status()["counters"]}
     assert set(families) - counters <= named, set(families) - counters - named
     assert named <= set(families), named - set(families)
 

@@ -91,8 +91,10 @@ def umount(path):
 
 
 class Mount:
-    def __init__(self, base=None, **options):
-        """options are those of -o; a value of None leaves an option out, True has no value."""
+    def __init__(self, base=None, prefix=(), **options):
+        """options are those of -o; a value of None leaves an option out, True has no value. prefix goes before the
+        daemon's arguments: a program that changes something and becomes it, as nsenter(1)."""
+        self.prefix = list(prefix)
         self.base = base or tempfile.mkdtemp(prefix="mcfs-", dir=env.TMP)
         os.chmod(self.base, 0o755)
         self.path = os.path.join(self.base, "mnt")
@@ -135,7 +137,7 @@ class Mount:
 
     def start(self, **more):
         """Mounts; StartError if the daemon refuses. More options hold for this start alone."""
-        code, said = self.launch([env.DAEMON, "-o", self.option_text(**more), self.path])
+        code, said = self.launch([*self.prefix, env.DAEMON, "-o", self.option_text(**more), self.path])
         if code != 0:
             self._seen[self.stderr] = self._size(self.stderr)
             self._seen[self.log] = self._size(self.log)
