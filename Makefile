@@ -308,7 +308,7 @@ format:
 # ---- install ----------------------------------------------------------------
 
 man-pages := $(wildcard docs/man/*.[1358])
-doc-files := $(wildcard README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE docs/*.md docs/grafana/*.json)
+doc-files := $(wildcard README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE docs/*.md docs/grafana/*.json)
 example-files := $(if $(wildcard examples/.),$(shell find examples -type f \
 	! -name module.mk ! -name '*.pyc' ! -path '*.egg-info/*' ! -path '*/python/build/*'))
 

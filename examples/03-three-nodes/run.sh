@@ -15,7 +15,9 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=${MCFS_BUILD:-$here/../../build}/bin
 PATH=$bin:$PATH
-DIR=${DIR:-$(mktemp -d /var/tmp/mooncakefs-three.XXXXXX)}
+own_dir=
+[ -n "${DIR:-}" ] || own_dir=$(mktemp -d /var/tmp/mooncakefs-three.XXXXXX)
+DIR=${DIR:-$own_dir}
 PORT=${PORT:-7479}
 KEEP=${KEEP:-}
 
@@ -33,11 +35,12 @@ server_pid=
 end() {
 	for n in a b c; do
 		if mountpoint -q "$DIR/$n"; then
-			umount "$DIR/$n" || true
+			mooncakectl stop --free "$DIR/$n" >/dev/null || true
 		fi
 	done
 	[ -z "$server_pid" ] || kill "$server_pid" 2>/dev/null || true
 	wait
+	[ -z "$own_dir" ] || rm -rf "$own_dir"
 }
 [ -n "$KEEP" ] || trap end EXIT
 
@@ -69,7 +72,7 @@ sum=$(md5sum <"$DIR/a/kv/model/block")
 echo "written on a; seen on b: $(mooncakectl lookup "$DIR/b/kv/model/block" | tail -n 1)"
 [ "$(md5sum <"$DIR/b/kv/model/block")" = "$sum" ] || fail "b read something else"
 echo "read on b; seen on b: $(mooncakectl lookup "$DIR/b/kv/model/block" | tail -n 1)"
-umount "$DIR/a"
+mooncakectl stop --free "$DIR/a" >/dev/null
 [ "$(md5sum <"$DIR/c/kv/model/block")" = "$sum" ] || fail "c read something else"
 echo "a is gone; c has read the block from b"
 echo

@@ -142,12 +142,12 @@ def observers(_, m):
     time.sleep(0.5)
 
 
-def flat(samples, key, slack_share, slack):
-    """The highest of the last third against the highest of the second: caches have filled before that."""
+def flat(samples, key, slack_share, slack, of=max):
+    """The highest (or lowest) of the last third against that of the second: caches have filled before that."""
     third = len(samples) // 3
-    early = max(s[key] for s in samples[third:2 * third])
-    late = max(s[key] for s in samples[2 * third:])
-    print(f"{key}: first {samples[0][key]}, second third up to {early}, last third up to {late}")
+    early = of(s[key] for s in samples[third:2 * third])
+    late = of(s[key] for s in samples[2 * third:])
+    print(f"{key}: first {samples[0][key]}, second third {of.__name__} {early}, last third {late}")
     return "" if late <= early * (1 + slack_share) + slack else f"{key} grew from {early} to {late}"
 
 
@@ -175,8 +175,9 @@ def test_steady_under_load(new_mount):
     assert not work.failures, work.failures
     print("rounds:", work.rounds)
     assert len(work.rounds) == len(work.threads), f"not every part ran: {work.rounds}"
-    problems = [flat(samples, "anonymous", 0.05, 8 * MIB), flat(samples, "fds", 0, 64), flat(samples, "threads", 0, 8),
-                flat(samples, "slab", 0.1, 8 * MIB)]
+    # Threads are made for requests that come at once: one that is lost is there when few come, too.
+    problems = [flat(samples, "anonymous", 0.05, 8 * MIB), flat(samples, "fds", 0, 64),
+                flat(samples, "threads", 0, 4, of=min), flat(samples, "slab", 0.1, 8 * MIB)]
     print("frames kept open:", max(s["frame_fds"] for s in samples))
     if IS_LONG:
         assert not any(problems), problems
