@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """mooncakectl top: in terminals of several sizes, in a pipe, and what ends it."""
+import codecs
 import errno
 import fcntl
 import json
@@ -22,6 +23,7 @@ from harness.ctl import ctl
 
 pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
 _CONTROL = re.compile(r"\033\[(\??)([\d;]*)([A-Za-z])")
+_CUT_CONTROL = re.compile(r"\033(\[\??[\d;]*)?\Z")
 
 
 class Screen:
@@ -97,7 +99,8 @@ class Top:
         self.set_size(columns, rows, slave)
         self.before = termios.tcgetattr(slave)
         self.slave = slave
-        self.raw = ""
+        self.raw = self.cut = ""
+        self.decode = codecs.getincrementaldecoder("utf-8")().decode
         self.child = subprocess.Popen([*prefix, env.CTL, "top", *map(str, args)], stdin=slave, stdout=slave,
                                       stderr=slave, start_new_session=True, preexec_fn=self._take_terminal)
 
@@ -115,7 +118,11 @@ class Top:
             except OSError as e:
                 assert e.errno == errno.EIO
                 return
-            text = data.decode()
+            text = self.cut + self.decode(data)
+            # A terminal hands on what has come so far, wherever that ends.
+            cut = _CUT_CONTROL.search(text)
+            self.cut = cut.group() if cut else ""
+            text = text[:len(text) - len(self.cut)]
             self.raw += text
             # After the screen is put back, messages end with line feeds.
             if self.child.poll() is None or "\033[?1049l" not in self.raw:
