@@ -19,7 +19,8 @@ cdir        a path, the same on all nodes of cluster, of an empty directory of t
 @pytest.mark.mooncake     the behaviour is mooncakefs's own: skipped on MCFS_TEST_DIR
 @pytest.mark.limit(90)    seconds the test may take (default 60)
 @pytest.mark.one_mode     how bytes reach the reader plays no part: run with passthrough only
-@pytest.mark.no_asan      about packages, the terminal or time: not run again under AddressSanitizer
+@pytest.mark.no_asan      about packages or the terminal: not run again under AddressSanitizer
+@pytest.mark.slow_asan    run again under AddressSanitizer with MCFS_LONG=1 only
 """
 import os
 import re
@@ -42,6 +43,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "limit(seconds): time limit of the test")
     config.addinivalue_line("markers", "one_mode: the same with passthrough and without: run once")
     config.addinivalue_line("markers", "no_asan: not run again under AddressSanitizer")
+    config.addinivalue_line("markers", "slow_asan: run again under AddressSanitizer with MCFS_LONG=1 only")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -52,7 +54,7 @@ def pytest_collection_modifyitems(config, items):
             i.add_marker(pytest.mark.one_mode)
     left_out = {"one_mode"} if env.PASSTHROUGH == "off" else set()
     if "asan" in os.path.basename(env.BUILD):
-        left_out.add("no_asan")
+        left_out.update({"no_asan"} if env.LONG else {"no_asan", "slow_asan"})
     again = [i for i in items if any(i.get_closest_marker(m) for m in left_out)]
     if again:
         config.hook.pytest_deselected(items=again)

@@ -18,7 +18,7 @@ from harness.cluster_lab import BACK, NEXT_HOLDER, NO_HOLDER, read_fails, read_r
 from harness.content import get, pattern, peek, put, wait_for
 
 MIB = env.MIB
-pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.slow_asan]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from harness.session_lab import fresh_name
 from test_replay import read_trace, real_trace, small_trace, unbounded, write_trace
 
 MIB = env.MIB
-pytestmark = [pytest.mark.mooncake, pytest.mark.options(dram="640M"), pytest.mark.no_asan]
+pytestmark = [pytest.mark.mooncake, pytest.mark.options(dram="640M"), pytest.mark.slow_asan]
 
 
 def put_seen(cluster, name, data, i=0):

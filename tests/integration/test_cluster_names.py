@@ -18,7 +18,7 @@ from harness.content import exists, get, pattern, peek, put, put_by_rename, wait
 from harness.ctl import check_ctl, ctl_json
 from harness.session_lab import fails
 
-pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.slow_asan]
 VISIBLE_SECONDS = 0.05
 
 

@@ -18,7 +18,7 @@ from harness.netspace import NetCluster
 from harness.relay import Relay
 
 MIB = env.MIB
-pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.no_asan]
+pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.slow_asan]
 
 
 # ---- the network fails ----

@@ -3,7 +3,7 @@
  * torture_peer - nodes of one process ask each other for everything at once, while handlers stall and corrupt and
  * nodes end and come back, over each transport
  *
- * usage: torture_peer [SECONDS] [SEED] [THREADS]     (6 1 6)
+ * usage: torture_peer [SECONDS] [SEED] [THREADS]     (4 1 6)
  *
  * A read that succeeds has the right bytes, whatever happens meanwhile; one that was corrupted never does. Every call
  * returns soon after its deadline. No error is one of a protocol out of step. At the end every piece that a holder
@@ -282,7 +282,7 @@ static void run(const char *name, int seconds, int n_threads)
 
 int main(int argc, char **argv)
 {
-	int seconds = argc > 1 ? atoi(argv[1]) : 6, n_threads = argc > 3 ? atoi(argv[3]) : 6;
+	int seconds = argc > 1 ? atoi(argv[1]) : 4, n_threads = argc > 3 ? atoi(argv[3]) : 6;
 
 	seed = argc > 2 ? strtoul(argv[2], NULL, 10) : 1;
 	if (seconds < 1 || n_threads < 1 || n_threads > MAX_THREADS) {
