@@ -60,6 +60,7 @@ struct directory_change *directory_change_create(enum directory_script script, c
 
 void directory_change_finish(struct directory_change *c)
 {
+	c->before.is_unsure = c->n_sent > 1;
 	if (c->done)
 		c->done(c->arg, c->rc, &c->before);
 	directory_value_fini(&c->before);
@@ -71,6 +72,7 @@ void directory_change_call(struct directory_change *c, const char *prefix, uint1
 {
 	uint8_t *body = c->data + c->field_len;
 
+	c->n_sent++;
 	*call = (struct redis_call){
 		.script = c->script,
 		.key = key,

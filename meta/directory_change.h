@@ -25,6 +25,7 @@ struct directory_change {
 	unsigned bucket;
 	uint8_t slot[2];
 	bool is_copy;
+	unsigned n_sent;
 	directory_done_fn done;
 	void *arg;
 	/* What came of it. */
@@ -42,7 +43,7 @@ struct directory_change *directory_change_create(enum directory_script script, c
 /* Calls done and frees it. */
 void directory_change_finish(struct directory_change *c);
 
-/* How to send it; call points into c and key. */
+/* Before each time that it is sent: how; call points into c and key. */
 void directory_change_call(struct directory_change *c, const char *prefix, uint16_t slot,
 			   char key[DIRECTORY_KEY_BYTES], struct redis_call *call);
 /*

@@ -4,8 +4,8 @@
  *
  * Locks: none of its own; a connection of the pool is the caller's for the call.
  *
- * How it fails: a server that takes longer than lookup_ms is away for everybody; one that takes longer than a
- * shorter deadline of the caller is not. A value that makes no sense is logged and counts as none: it hides one
+ * How it fails: a server that twice takes longer than lookup_ms is away for everybody; one that takes longer than
+ * a shorter deadline of the caller is not. A value that makes no sense is logged and counts as none: it hides one
  * name.
  */
 #include "mcfs/directory.h"
@@ -170,11 +170,24 @@ static int lookup_run(struct lookup *l, int64_t deadline_ns, bool is_patient)
 	return rc;
 }
 
+/* A question may be lost, or the machine be busy for a moment: once more, by another connection. */
+static int lookup_twice(struct lookup *l, int64_t deadline_ns)
+{
+	int rc = -ETIMEDOUT;
+
+	for (int n = 0; rc == -ETIMEDOUT && !l->n_replies && n < 2; n++) {
+		int64_t limit_ns = directory_now_ns() + l->d->conf.lookup_ms * NS_PER_MS;
+		bool has_time = deadline_ns >= limit_ns;
+		rc = lookup_run(l, has_time ? limit_ns : deadline_ns, has_time && n);
+		if (!has_time)
+			break;
+	}
+	return rc;
+}
+
 int directory_lookup(struct directory *d, const struct directory_name *names, size_t n,
 		     struct directory_value *values_out, int64_t deadline_ns)
 {
-	int64_t limit_ns = directory_now_ns() + d->conf.lookup_ms * NS_PER_MS;
-	bool is_patient = deadline_ns >= limit_ns;
 	struct lookup l = {.d = d, .names = names, .n = n, .values = values_out};
 
 	if (!n)
@@ -184,7 +197,7 @@ int directory_lookup(struct directory *d, const struct directory_name *names, si
 	if (!rc)
 		rc = lookup_init(&l);
 	if (!rc) {
-		rc = lookup_run(&l, is_patient ? limit_ns : deadline_ns, is_patient);
+		rc = lookup_twice(&l, deadline_ns);
 		while (rc && n)
 			directory_value_fini(&values_out[--n]);
 	}

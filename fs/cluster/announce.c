@@ -248,6 +248,7 @@ int changes_create(struct cluster *c, struct change_queue **out)
 	pthread_condattr_t attr;
 
 	q->c = c;
+	q->incarnations = xcalloc(DIRECTORY_SLOTS, sizeof(*q->incarnations));
 	pthread_mutex_init(&q->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -290,5 +291,6 @@ void changes_destroy(struct change_queue *q)
 	}
 	pthread_cond_destroy(&q->cond);
 	pthread_mutex_destroy(&q->lock);
+	free(q->incarnations);
 	free(q);
 }

@@ -42,9 +42,12 @@ struct change_queue {
 	pthread_cond_t cond;          /* CLOCK_MONOTONIC: a change is done, work for the follower, the end */
 	struct change *head, *tail;   /* done, for the follower */
 	bool is_stopping, is_stopped;
-	bool must_resync;
+	bool must_resync;             /* everything that this node holds */
+	bool must_revalidate;         /* what others may have changed */
+	uint64_t n_resyncs;           /* begun */
 	bool was_away;                /* longer than a lease, since the last resync */
 	int64_t renewed_ns;           /* the lease, last */
+	uint64_t *incarnations;       /* of the node in each slot, 0: none; of the thread that renews */
 	pthread_t follower, resyncer;
 };
 

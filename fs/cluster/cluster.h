@@ -113,6 +113,11 @@ bool remote_is_retrying(struct fs *fs, pid_t tid);
 void remote_promise_locked(struct inode *i);
 /* The same as an entry alone, for who changes names: nothing is made. entry_fini it. */
 int remote_entry(struct fs *fs, uint64_t dir_ino, const char *name, struct entry *e_out);
+/*
+ * A file or symlink that others have is in our catalog when it returns 0: what gets another name. -ENOENT: nobody has
+ * it, or it is neither; else as fetch_name.
+ */
+int remote_bring(struct fs *fs, struct inode *dir, const char *name, struct space_wait *w);
 /* Names of the nodes that have a file, comma-separated: the length, -ENODATA nobody can say, -ERANGE. Like an xattr. */
 ssize_t remote_holders(struct fs *fs, uint64_t dir_ino, const char *name, char *buf, size_t size);
 /* Many names of one directory in one question; sizes_out[k] is -1 for what nobody has, or is no file. */

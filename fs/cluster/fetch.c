@@ -119,6 +119,16 @@ void fetch_cancel_older(struct fetcher *t, uint64_t dir_ino, const char *name, u
 			f->is_cancelled = true;
 }
 
+/* Under the lock, so that the announcement of a fetch that begins now comes later. */
+void fetch_disown(struct cluster *c, uint64_t dir_ino, const char *dir, const char *name, uint64_t object)
+{
+	guard_lock(&c->fetcher->lock);
+	for (struct fetch *f = c->fetcher->fetches; f; f = f->next)
+		if (f->dir->key == dir_ino && !strcmp(f->name, name))
+			return;
+	directory_retract(c->directory, dir, name, object, NULL, NULL);
+}
+
 /* ---- begin ---- */
 
 /* All its pages at once: a store into the mapping must not find the tmpfs full. */

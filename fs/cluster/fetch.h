@@ -11,7 +11,8 @@
  *
  * A change of the name that we hear of between the announcement and the commit cancels the fetch, under the stripe.
  *
- * Lock: fetcher->lock guards fetches, extents and sources. No call goes outward under it.
+ * Lock: fetcher->lock guards fetches, extents and sources. No call goes outward under it but directory_retract, which
+ * waits for nobody.
  */
 #ifndef MCFS_CLUSTER_FETCH_H
 #define MCFS_CLUSTER_FETCH_H

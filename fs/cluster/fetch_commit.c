@@ -138,10 +138,12 @@ static int commit(struct fetch *f)
 void fetch_complete(struct fetch *f)
 {
 	struct cluster *c = f->c;
+	uint64_t n_resyncs = changes_resyncs(c);
+	/* Names below kv/ do not change: their copies are announced behind. */
+	bool is_announced = !dir_path_is_kv(f->path);
 	int rc = 0;
 
-	/* Names below kv/ do not change: their copies are announced behind. */
-	if (!dir_path_is_kv(f->path))
+	if (is_announced)
 		rc = announce_copy(c, f->dir->key, f->path, f->name, &f->e, now_mono_ns() + ANNOUNCE_NS);
 	if (rc == -ESTALE) {
 		fetch_end(f, rc);
@@ -149,7 +151,9 @@ void fetch_complete(struct fetch *f)
 	}
 	/* Without a directory nobody hears of us; the resync that follows finds out what is newer. */
 	rc = commit(f);
-	if (rc)
+	if (rc && is_announced)
 		directory_retract(c->directory, f->path, f->name, f->id, NULL, NULL);
+	else if (!rc && changes_resyncs(c) != n_resyncs)
+		announce_entry(c, f->dir->key, f->path, f->name, &f->e); /* it may have passed the name before */
 	fetch_end(f, rc == -EEXIST ? -ESTALE : rc);
 }

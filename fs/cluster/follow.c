@@ -20,10 +20,23 @@
 #define LEASE_END_NS (6000ll * 1000 * 1000)
 #define RETRY_NS (100 * 1000 * 1000)
 
+/*
+ * It found itself, from an earlier try whose answer was lost: what was there before that, nobody knows. Below kv/ it was
+ * nothing or a copy.
+ */
+static bool has_found_itself(const struct change *x)
+{
+	return x->before.is_unsure && x->before.version == x->version && (x->is_removed || !x->is_kv);
+}
+
 /* Whether holders of what was there before have to hear of x. */
 static bool replaces(const struct change *x)
 {
-	if (x->rc || x->before.kind == DIRECTORY_NONE || x->before.kind == DIRECTORY_TOMBSTONE)
+	if (x->rc || x->before.kind == DIRECTORY_NONE)
+		return false;
+	if (has_found_itself(x))
+		return true;
+	if (x->before.kind == DIRECTORY_TOMBSTONE)
 		return false;
 	if (x->is_removed)
 		return true;
@@ -34,6 +47,12 @@ static bool replaces(const struct change *x)
 	/* Below kv/ equal names of one size are copies, whoever made them. */
 	return x->before.kind != DIRECTORY_DIR &&
 	       !(x->is_kv && x->before.kind == DIRECTORY_FILE && x->before.size == x->size);
+}
+
+/* Anybody may have what was there before. */
+static bool concerns_all(const struct change *x)
+{
+	return has_found_itself(x) || x->before.n_holders == DIRECTORY_HOLDERS_MAX;
 }
 
 static bool is_held_by(const struct change *x, uint16_t slot)
@@ -81,7 +100,7 @@ static int tell(struct cluster *c, uint16_t slot, const struct change *list)
 	if (!p)
 		return -ENOENT; /* its lease has run out */
 	for (const struct change *x = list; x && !rc; x = x->next) {
-		if (!replaces(x) || !is_held_by(x, slot))
+		if (!replaces(x) || !(concerns_all(x) || is_held_by(x, slot)))
 			continue;
 		v[n++] = (struct peer_invalidation){ x->dir, x->name, x->version, x->is_removed };
 		if (n == PEER_INVALIDATE_MAX) {
@@ -107,25 +126,28 @@ static void tell_until_told(struct cluster *c, uint16_t slot, const struct chang
 		log_warn("the node of slot %u has not acknowledged a change: %s", (unsigned)slot, strerror(-rc));
 }
 
+static void mark_node(void *slots, const struct directory_node *n)
+{
+	((bool *)slots)[n->slot] = true;
+}
+
 static void tell_holders(struct cluster *c, const struct change *list)
 {
-	uint16_t told[DIRECTORY_HOLDERS_MAX * 4];
-	size_t n_told = 0;
+	bool slots[DIRECTORY_SLOTS] = { false };
 	int self = directory_slot(c->directory);
 
 	for (const struct change *x = list; x; x = x->next) {
-		for (uint32_t k = 0; replaces(x) && k < x->before.n_holders; k++) {
-			uint16_t slot = x->before.holders[k];
-			bool is_told = slot == self;
-			for (size_t t = 0; t < n_told && !is_told; t++)
-				is_told = told[t] == slot;
-			if (is_told)
-				continue;
-			tell_until_told(c, slot, n_told < sizeof(told) / sizeof(*told) ? list : x);
-			if (n_told < sizeof(told) / sizeof(*told))
-				told[n_told++] = slot;
-		}
+		if (!replaces(x))
+			continue;
+		for (uint32_t k = 0; k < x->before.n_holders; k++)
+			if (x->before.holders[k] < DIRECTORY_SLOTS)
+				slots[x->before.holders[k]] = true;
+		if (concerns_all(x))
+			directory_each_node(c->directory, mark_node, slots);
 	}
+	for (int slot = 0; slot < DIRECTORY_SLOTS; slot++)
+		if (slots[slot] && slot != self)
+			tell_until_told(c, (uint16_t)slot, list);
 }
 
 /* Something newer is there: ours goes. Below kv/ both are the same by contract. */
@@ -146,7 +168,7 @@ static void drop_ours(struct cluster *c, const struct change *x)
 	int self = directory_slot(c->directory);
 	uint64_t dir_ino;
 
-	if (x->rc || !x->is_removed || self < 0 || !is_held_by(x, (uint16_t)self))
+	if (x->rc || !x->is_removed || self < 0 || !(concerns_all(x) || is_held_by(x, (uint16_t)self)))
 		return;
 	if (!dir_paths_find(c->fs->catalog, x->dir, &dir_ino))
 		invalidate_name(c->fs, dir_ino, x->name, x->version);

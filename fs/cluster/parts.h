@@ -13,6 +13,8 @@ void changes_stop(struct change_queue *q);
 void changes_destroy(struct change_queue *q);
 /* The directory is there (again): everything this node holds is announced, on a thread of its own. */
 void changes_resync(struct cluster *c);
+/* How many times that, or a part of it, has begun. */
+uint64_t changes_resyncs(struct cluster *c);
 /* The lease is about to be renewed. */
 void changes_renewed(struct cluster *c);
 /* The version by which the directory compares what a name shows here. */
@@ -48,6 +50,8 @@ void fetcher_join(struct fetcher *f);
 void fetcher_destroy(struct fetcher *f);
 /* The name has another version, or none: a fetch of an older one must not be committed. */
 void fetch_cancel_older(struct fetcher *f, uint64_t dir_ino, const char *name, uint64_t version);
+/* Under the stripe, where the catalog does not have it: the directory hears so, unless it is being fetched. */
+void fetch_disown(struct cluster *c, uint64_t dir_ino, const char *dir, const char *name, uint64_t object);
 
 /* ---- serve.c ---- */
 

@@ -91,18 +91,6 @@ static bool is_had(struct slots *s, const char *dir, const char *name, const str
 	return is_alive_somewhere && (dir_path_is_kv(dir) || tombstone_of(s->c->fs, dir, name) < v->version);
 }
 
-/* A question may be lost on its way where the directory is there: once more, by another connection. */
-static int ask_directory(struct cluster *c, const char *dir, const char *name, struct directory_value *v)
-{
-	struct directory_name n = { dir, name };
-	char why[4];
-	int rc = directory_lookup(c->directory, &n, 1, v, now_mono_ns() + LOOKUP_NS);
-
-	if (rc == -ETIMEDOUT && !directory_state(c->directory, why, sizeof(why)))
-		rc = directory_lookup(c->directory, &n, 1, v, now_mono_ns() + LOOKUP_NS);
-	return rc;
-}
-
 static int look_up(struct fs *fs, uint64_t dir_ino, const char *name, struct directory_value *v)
 {
 	struct cluster *c = fs->cluster;
@@ -112,8 +100,7 @@ static int look_up(struct fs *fs, uint64_t dir_ino, const char *name, struct dir
 	if (rc)
 		return -ENOENT;
 	counter_inc(remote_lookups);
-	rc = ask_directory(c, dir, name, v);
-	if (rc)
+	if (directory_lookup(c->directory, &(struct directory_name){ dir, name }, 1, v, now_mono_ns() + LOOKUP_NS))
 		return -ENOENT;
 	if (v->version)
 		version_observe(fs->clock, v->version); /* whoever changes the name after this look comes later */
@@ -181,14 +168,15 @@ ssize_t remote_holders(struct fs *fs, uint64_t dir_ino, const char *name, char *
 
 /* ---- lookup ---- */
 
-/* In our catalog from now on, with the number and attributes it has elsewhere. */
-static int make_dir(struct fs *fs, struct inode *dir, const char *name, struct entry *e)
+/* A directory or symlink is in our catalog from now on, with the number and attributes it has elsewhere. */
+static int make_here(struct fs *fs, struct inode *dir, const char *name, struct entry *e)
 {
 	struct entry old;
 	pthread_mutex_t *stripe = ns_lock_name(fs, dir->key, name);
 	int rc = catalog_lookup(fs->catalog, dir->key, name, &old);
 
 	if (!rc) {
+		entry_fini(e);
 		*e = old; /* somebody was faster */
 	} else if (rc == -ENOENT) {
 		pthread_mutex_lock(&fs->lock);
@@ -196,6 +184,9 @@ static int make_dir(struct fs *fs, struct inode *dir, const char *name, struct e
 		e->policy.class_is_set = 0;
 		if (dir->key == CATALOG_ROOT_INO && !strcmp(name, "weights"))
 			e->policy.class = MCFS_CLASS_KEEP;
+		struct inode *link = S_ISLNK(e->mode) ? inode_find(fs, e->ino) : NULL;
+		if (link)
+			link->is_remote = false;
 		pthread_mutex_unlock(&fs->lock);
 		struct catalog_batch *b = catalog_batch_create(fs->catalog);
 		catalog_batch_put_entry(b, dir->key, name, e);
@@ -302,7 +293,7 @@ int remote_lookup(struct fs *fs, struct inode *dir, const char *name, const stru
 	if (S_ISREG(e.mode) && who->wait && remote_is_retrying(fs, who->tid))
 		return lookup_fetched(fs, dir, name, who, inode_out);
 	if (S_ISDIR(e.mode)) {
-		rc = make_dir(fs, dir, name, &e);
+		rc = make_here(fs, dir, name, &e);
 		cluster_settle(fs);
 		if (rc)
 			return rc;
@@ -316,6 +307,21 @@ int remote_lookup(struct fs *fs, struct inode *dir, const char *name, const stru
 			(*inode_out)->is_remote = true;
 	}
 	return 0;
+}
+
+int remote_bring(struct fs *fs, struct inode *dir, const char *name, struct space_wait *w)
+{
+	struct entry e;
+	int rc = fetch_name(fs, dir->key, name, w);
+
+	if (rc != -ENOENT || remote_entry(fs, dir->key, name, &e))
+		return rc;
+	if (S_ISLNK(e.mode)) {
+		rc = make_here(fs, dir, name, &e);
+		cluster_settle(fs); /* takes it away again where it has changed meanwhile */
+	}
+	entry_fini(&e);
+	return rc;
 }
 
 /* ---- listing ---- */

@@ -19,6 +19,7 @@
 #include "cluster/paths.h"
 #include "fs.h"
 #include "mcfs/catalog.h"
+#include "object/namespace.h"
 #include "object/object.h"
 #include "object/verify.h"
 
@@ -153,6 +154,25 @@ static int hold_named(struct fs *fs, const struct peer_grant_ask *ask, struct ob
 	return 0;
 }
 
+/*
+ * The directory may name us as a holder of what we have no more: this node died with bytes that were in memory alone, or
+ * before it could say that it dropped them. Who comes for them shows it.
+ */
+static void disown_missing(struct cluster *c, const struct peer_grant_ask *ask)
+{
+	uint64_t dir_ino;
+	struct entry e = { 0 };
+
+	if (dir_paths_find(c->fs->catalog, ask->dir, &dir_ino))
+		return;
+	pthread_mutex_t *stripe = ns_lock_name(c->fs, dir_ino, ask->name);
+	int rc = catalog_lookup(c->fs->catalog, dir_ino, ask->name, &e);
+	if (rc == -ENOENT || (!rc && ask->version && e.object_id != ask->version))
+		fetch_disown(c, dir_ino, ask->dir, ask->name, ask->version);
+	pthread_mutex_unlock(stripe);
+	entry_fini(&e);
+}
+
 static int open_frame(struct fs *fs, struct object *o, int *fd_out)
 {
 	const char *tier;
@@ -219,6 +239,8 @@ int grants_give(void *arg, const struct peer_grant_ask *ask, struct peer_grant *
 	if (!dir_path_is_kv(ask->dir) && !directory_lease_holds(c->directory))
 		return -ESTALE;
 	int rc = hold_named(c->fs, ask, &o);
+	if (rc == -ENOENT || rc == -ESTALE)
+		disown_missing(c, ask);
 	if (rc)
 		return rc;
 	struct grant *g = xcalloc(1, sizeof(*g));

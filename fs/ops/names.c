@@ -110,7 +110,7 @@ void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 	reply_err(req, rc);
 }
 
-/* A file that others have is brought here before it gets another name; so is what a name must not replace. */
+/* What others have is brought here before it gets another name; so is what a name must not replace. */
 static int bring_here(fuse_req_t req, struct inode *dir, const char *name)
 {
 	struct fs *fs = req_fs(req);
@@ -118,7 +118,7 @@ static int bring_here(fuse_req_t req, struct inode *dir, const char *name)
 
 	if (!fs->cluster || catalog_exists(fs->catalog, dir->key, name) != -ENOENT)
 		return 0;
-	int rc = fetch_name(fs, dir->key, name, &w);
+	int rc = remote_bring(fs, dir, name, &w);
 	return rc == -ENOENT ? 0 : rc;
 }
 

@@ -52,6 +52,7 @@ struct directory_value {
 	uint32_t uid, gid;
 	int64_t mtime_ns;
 	bool is_copy;             /* announced: another file of that name and size has the same bytes, by contract */
+	bool is_unsure;           /* before, of done: the change was repeated, and may have found itself */
 	char *target;             /* DIRECTORY_SYMLINK: malloc'd; else NULL */
 	uint32_t n_holders;       /* slots of the nodes that have the bytes, oldest first */
 	uint16_t holders[DIRECTORY_HOLDERS_MAX];
@@ -74,7 +75,7 @@ struct directory_conf {
 	const char *prefix;       /* cluster name, at most 63 bytes of [A-Za-z0-9._-] */
 	struct directory_node self; /* slot: one to be preferred; directory_slot is what it got */
 	uint32_t lease_ms;        /* 0: 5000; renewed five times in that time */
-	uint32_t lookup_ms;       /* longest wait of a lookup whatever its deadline; 0: 100 */
+	uint32_t lookup_ms;       /* longest wait of a lookup for an answer, whatever its deadline; 0: 100 */
 	uint32_t announce_rate;   /* changes per second, 0: no limit */
 	uint64_t max_queue_bytes; /* announcements in memory while it is away; 0: 64 MiB */
 	/*
@@ -119,8 +120,9 @@ struct directory_name {
 
 /*
  * Looks up n names in one pipeline. values_out[i] of every i is written when it returns 0 (release each with
- * directory_value_fini): DIRECTORY_NONE and DIRECTORY_TOMBSTONE are misses. Blocks until the deadline or lookup_ms,
- * which should suit the largest n. Who does not answer at all within lookup_ms is away for everybody, until it does.
+ * directory_value_fini): DIRECTORY_NONE and DIRECTORY_TOMBSTONE are misses. Blocks until the deadline or
+ * lookup_ms, which should suit the largest n, and as long again where nothing is answered at all: then the server is
+ * away for everybody, until it answers.
  */
 int directory_lookup(struct directory *d, const struct directory_name *names, size_t n,
 		     struct directory_value *values_out, int64_t deadline_ns);
@@ -138,7 +140,7 @@ int directory_list(struct directory *d, const char *dir, uint64_t after, directo
  * object (0: whatever it had) no more; the name goes with its last holder. remove: the name is gone as of version, which becomes a tombstone.
  *
  * done (may be NULL) is called once, on a thread of the directory: rc 0 and what the name was before (its holders may
- * have to be told; after a lost connection a change is repeated, and finds itself), or: rc -ESTALE and what is newer
+ * have to be told; after a lost connection a change is repeated, which is_unsure says), or: rc -ESTALE and what is newer
  * than ours; rc as said above, also -ENOBUFS given up, and -ECANCELED the directory is being destroyed. before, never
  * NULL, is the callee's for the call; it may change more, and must not wait (directory_flush, directory_destroy).
  * Without memory for the change itself done is called by the caller's thread, with -ENOMEM.

@@ -15,7 +15,7 @@ from harness import env
 from harness.client import Client
 from harness.cluster import seconds_of, seconds_until, timed
 from harness.cluster_lab import BACK, NEXT_HOLDER, NO_HOLDER, read_fails, read_right, spread_to, until_right
-from harness.content import get, pattern, peek, put, wait_for
+from harness.content import exists, get, pattern, peek, put, wait_for
 
 MIB = env.MIB
 pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode, pytest.mark.slow_asan]
@@ -172,6 +172,71 @@ while time.monotonic() < deadline:
     result.append(time.monotonic() - began)
     assert data == data[:1] * 65536
 """
+
+
+@pytest.mark.parametrize("comes_back", [False, True], ids=["for-ever", "and-comes-back"])
+def test_who_overwrites_dies_before_its_holders_know(new_cluster, relay, waiting, comes_back):
+    """The directory has the new version, a holder of the old one was not told, and who should have told it is dead: the
+    holder finds out."""
+    c = new_cluster(3, dram="64M")
+    a, b, other = c
+    b.behind(relay)
+    c.start().expect_errors("peer|directory|fetch|remote|acknowledged")
+    spread_to(c, "f", b"1" * 1000, a, b)
+    relay.set(stalled=True)
+    waiting.start_exec("with open(path, 'wb') as f: f.write(b'2' * 2000)", path=a.at("f"))
+    seconds_until(lambda: os.stat(other.at("f")).st_size == 2000, 2, "the third node knows the new version")
+    a.same_port().kill9()
+    relay.set(refused=True)
+    assert get(b.at("f")) == b"1" * 1000
+    relay.set(stalled=False, refused=False)
+    if comes_back:
+        a.remount()
+    new = b"2" * 2000 if comes_back else None  # nobody else has it
+    took = seconds_until(lambda: peek(b.at("f")) == new, BACK, "the holder finds out")
+    print(f"the holder that was not told finds out after {took:.2f} s")
+
+
+def test_an_overwrite_whose_answer_is_lost(new_cluster, relay):
+    """The directory took it, and the connection broke before it said so: when it is repeated, nobody knows any more who
+    held what it replaced, and all are told."""
+    c = new_cluster(3, dram="64M")
+    a, b, _ = c
+    c.server.start()
+    host, _, port = c.server.url.rpartition("@")[2].removeprefix("redis://").rpartition(":")
+    relay.to(f"{host}:{port}")
+    a.options["directory"] = c.server.url.replace(f"{host}:{port}", relay.address)
+    c.start().expect_errors("directory")
+    spread_to(c, "f", b"1" * 1000, a, b)
+    spread_to(c, "g", b"1" * 1000, a, b)
+    relay.set(muted=True)
+    put(a.at("f"), b"2" * 1000)
+    os.unlink(a.at("g"))
+    relay.set(refused=True)
+    relay.set(muted=False, refused=False)
+    for name, data in (("f", b"2" * 1000), ("g", None)):
+        took = seconds_until(lambda: peek(b.at(name)) == data, BACK, f"{name} on the other holder")
+        print(f"{name}: the other holder knows after {took:.2f} s")
+
+
+def test_a_holder_that_has_lost_its_bytes_is_listed_no_more(new_cluster):
+    """Of a node that comes back without what was in its memory: a name that it alone had is gone once it was looked for,
+    and can be written anew."""
+    c = new_cluster(2, dram="64M").start()
+    a, b = c
+    spread_to(c, "f", b"1" * 1000, a)
+    os.makedirs(a.at("kv"), exist_ok=True)
+    put(a.at("kv/block"), b"1" * 1000)
+    seconds_until(lambda: exists(b.at("kv/block")), 5, "the block is known")
+    a.same_port().kill9()
+    a.umount_lazy()
+    a.lose_dram()
+    a.remount()
+    for name in ("f", "kv/block"):
+        seconds_until(lambda: peek(b.at(name)) is None and not exists(b.at(name)), BACK, f"{name} is gone")
+        assert os.path.basename(name) not in os.listdir(os.path.dirname(b.at(name)))
+        put(b.at(name), b"2" * 1000)
+        until_right(name, a, name, b"2" * 1000)
 
 
 def p99(times):

@@ -427,6 +427,20 @@ def test_symlinks_flip_everywhere(cluster, cdir):
     assert show("symlink flipped", times) <= env.scaled(VISIBLE_SECONDS)
 
 
+def test_a_symlink_is_renamed_where_it_was_not_made(cluster, cdir):
+    """And is not replaced by RENAME_NOREPLACE."""
+    a, b, c = cluster
+    put(a.at(cdir, "f"), b"f")
+    os.symlink("f", a.at(cdir, "old"))
+    seconds_until(lambda: os.path.islink(b.at(cdir, "old")), 5, "the link is known")
+    os.rename(b.at(cdir, "old"), b.at(cdir, "new"))
+    for n in cluster:
+        seconds_until(lambda n=n: listing(n, cdir) == ["f", "new"], 5, f"the link is renamed on {n.name}")
+        assert os.readlink(n.at(cdir, "new")) == "f"
+    done = subprocess.run(["mv", "-n", c.at(cdir, "f"), c.at(cdir, "new")], capture_output=True)
+    assert done.returncode in (0, 1) and os.readlink(c.at(cdir, "new")) == "f" and get(a.at(cdir, "f")) == b"f"
+
+
 # ---- kv: immutable by contract ----
 
 def test_a_second_publisher_below_kv_is_a_second_holder(cluster):

@@ -26,6 +26,7 @@ class Relay:
     delay    seconds that each byte takes, each way
     rate     bytes per second, of all that comes from the node together; 0: no limit
     stalled  nothing passes, either way; connections stay and new ones are taken
+    muted    nothing comes from the node, which still hears; connections that are closed meanwhile lose it
     refused  connections are closed, new ones too
     spoil    one bit in so many bytes from the node is flipped, after the first 64 KiB of a connection; 0: none
     """
@@ -66,7 +67,7 @@ class _State:
     def __init__(self):
         self.target = None
         self.delay = self.rate = self.spoil = 0
-        self.stalled = self.refused = False
+        self.stalled = self.muted = self.refused = False
         self.connections = self.open = 0
         self.bytes = {"to": 0, "from": 0}
         self.first = b""
@@ -80,13 +81,17 @@ def _depth(state):
     return 512 if state.delay else 4
 
 
+def _holds(state, way):
+    return state.stalled or (state.muted and way == "from")
+
+
 def _pass(state, source, sink, way):
     """One direction of a connection: reads ahead by the delay, then lets the bytes go in order."""
     chance, waiting, n, is_open = random.Random(1), [], 0, True
     try:
         while is_open or waiting:
             wait = 0.05 if not waiting else max(0, min(0.05, waiting[0][0] - time.monotonic()))
-            can_read = is_open and len(waiting) < _depth(state) and not state.stalled
+            can_read = is_open and len(waiting) < _depth(state) and not _holds(state, way)
             if can_read and select.select([source], [], [], wait)[0]:
                 data = source.recv(CHUNK)
                 is_open = bool(data)
@@ -94,7 +99,7 @@ def _pass(state, source, sink, way):
                     waiting.append((time.monotonic() + state.delay, data))
             elif not can_read:
                 time.sleep(max(wait, 0.001))
-            while waiting and waiting[0][0] <= time.monotonic() and not state.stalled:
+            while waiting and waiting[0][0] <= time.monotonic() and not _holds(state, way):
                 data = waiting.pop(0)[1]
                 if way == "from":
                     data = _spoiled(state, chance, data, n)
