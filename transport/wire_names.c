@@ -8,6 +8,7 @@
 #include "wire.h"
 
 #define FLAG_REMOVED 1u
+#define FLAG_PARTIAL 1u
 
 /* 0 version, 8 budget in ms, 12 zero, 20 length of dir, 22 of name, 24 dir, NUL, name, NUL */
 struct grant {
@@ -18,12 +19,13 @@ struct grant {
 };
 _Static_assert(sizeof(struct grant) == 24, "on the wire");
 
-/* 0 grant, 8 version, 16 size, 24 checksums, 28 time to live in ms, 32 length of the key, 34 zero, 40 key, checksums */
+/* 0 grant, 8 version, 16 size, 24 checksums, 28 time to live in ms, 32 length of the key, 34 flags, 36 zero, 40 key,
+ * checksums */
 struct granted {
 	uint64_t grant, version, size;
 	uint32_t n_crc, ttl_ms;
-	uint16_t key_len;
-	uint8_t zero[6];
+	uint16_t key_len, flags;
+	uint8_t zero[4];
 };
 _Static_assert(sizeof(struct granted) == 40, "on the wire");
 _Static_assert(WIRE_PAYLOAD_MAX >= sizeof(struct granted) + TRANSPORT_KEY_BYTES + 4u * WIRE_CRC_MAX, "fits");
@@ -158,7 +160,8 @@ ssize_t wire_granted_encode(const struct peer_grant *g, uint8_t *out, size_t roo
 			     .size = htole64(g->size),
 			     .n_crc = htole32(n),
 			     .ttl_ms = htole32(g->ttl_ms),
-			     .key_len = htole16(g->key_len) };
+			     .key_len = htole16(g->key_len),
+			     .flags = htole16(g->is_partial ? FLAG_PARTIAL : 0) };
 	memcpy(out, &w, sizeof(w));
 	memcpy(out + sizeof(w), g->key, g->key_len);
 	uint8_t *at = out + sizeof(w) + g->key_len;
@@ -179,9 +182,10 @@ int wire_granted_decode(const uint8_t *in, size_t len, struct peer_grant *out)
 				.size = le64toh(w.size),
 				.n_crc = le32toh(w.n_crc),
 				.ttl_ms = le32toh(w.ttl_ms),
-				.key_len = le16toh(w.key_len) };
+				.key_len = le16toh(w.key_len),
+				.is_partial = le16toh(w.flags) & FLAG_PARTIAL };
 	if (!g.grant || g.size > INT64_MAX || g.key_len > TRANSPORT_KEY_BYTES || g.n_crc > WIRE_CRC_MAX ||
-	    !is_zero(w.zero, sizeof(w.zero)))
+	    le16toh(w.flags) & ~FLAG_PARTIAL || !is_zero(w.zero, sizeof(w.zero)))
 		return -EPROTO;
 	if (g.n_crc && g.n_crc != n_chunks(g.size))
 		return -EPROTO;

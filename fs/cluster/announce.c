@@ -227,7 +227,7 @@ void cluster_settle(struct fs *fs)
 }
 
 int announce_copy(struct cluster *c, uint64_t dir_ino, const char *dir, const char *name, const struct entry *e,
-		  int64_t deadline_ns)
+		  int64_t deadline_ns, struct directory_value *before_out)
 {
 	struct change *x = change_create(c, dir_ino, dir, name);
 	int rc = -ETIMEDOUT;
@@ -235,6 +235,8 @@ int announce_copy(struct cluster *c, uint64_t dir_ino, const char *dir, const ch
 	announce(c, x, e, 0);
 	if (wait_done(c->changes, x, deadline_ns)) {
 		rc = x->rc;
+		if (before_out)
+			*before_out = x->before;
 		change_free(x);
 	}
 	return rc;

@@ -16,11 +16,14 @@
 #include "cluster/paths.h"
 #include "fs.h"
 #include "inode_table.h"
+#include "object/namespace.h"
 #include "object/object.h"
 #include "object/space.h"
 
 /* Read into a buffer and written from there; larger ones arrive in the mapped frame. */
 #define SMALL_BYTES THREAD_BUFFER_BYTES
+/* More than one extent. */
+#define EARLY_BYTES FETCH_EXTENT_BYTES
 #define LOOKUP_NS (1ll * 1000 * 1000 * 1000)
 /* An interrupt is noticed within this time. */
 #define SLICE_NS (20ll * 1000 * 1000)
@@ -60,8 +63,13 @@ static void fetch_free(struct fetch *f)
 	release_sources(f);
 	if (f->map)
 		munmap(f->map, f->e.size);
+	if (f->fd >= 0)
+		close(f->fd);
 	if (f->frame.id)
 		tier_call(fs->dram, discard, &f->frame);
+	if (f->sealed.id)
+		tier_call(fs->dram, drop, f->sealed.id, f->e.size, f->sealed.charged_bytes);
+	free(f->crc);
 	entry_fini(&f->e);
 	if (f->dir) {
 		guard_lock(&fs->lock);
@@ -82,6 +90,13 @@ void fetch_put(struct fetch *f)
 	pthread_mutex_unlock(&t->lock);
 	if (is_last)
 		fetch_free(f);
+}
+
+/* It was announced, and nothing came of it. */
+static void disown(struct fetch *f)
+{
+	if (f->is_announced)
+		fetch_disown(f->c, f->dir->key, f->path, f->name, dir_path_is_kv(f->path) ? 0 : f->id);
 }
 
 /* lock held. The threads' ref is given up by the caller afterwards. */
@@ -106,6 +121,8 @@ void fetch_end(struct fetch *f, int rc)
 	pthread_mutex_lock(&t->lock);
 	end_locked(t, f, rc);
 	pthread_mutex_unlock(&t->lock);
+	if (rc)
+		disown(f);
 	fetch_put(f);
 }
 
@@ -119,14 +136,41 @@ void fetch_cancel_older(struct fetcher *t, uint64_t dir_ino, const char *name, u
 			f->is_cancelled = true;
 }
 
+/* Of that name, under way; NULL: none. lock held. */
+static struct fetch *find_named(struct fetcher *t, uint64_t dir_ino, const char *name)
+{
+	struct fetch *f = t->fetches;
+
+	while (f && (f->dir->key != dir_ino || strcmp(f->name, name)))
+		f = f->next;
+	return f;
+}
+
+struct fetch *fetch_find_announced(struct fetcher *t, uint64_t dir_ino, const char *name)
+{
+	guard_lock(&t->lock);
+	struct fetch *f = find_named(t, dir_ino, name);
+
+	if (!f || !f->is_announced)
+		return NULL;
+	f->refs++;
+	return f;
+}
+
 /* Under the lock, so that the announcement of a fetch that begins now comes later. */
 void fetch_disown(struct cluster *c, uint64_t dir_ino, const char *dir, const char *name, uint64_t object)
 {
-	guard_lock(&c->fetcher->lock);
-	for (struct fetch *f = c->fetcher->fetches; f; f = f->next)
-		if (f->dir->key == dir_ino && !strcmp(f->name, name))
-			return;
-	directory_retract(c->directory, dir, name, object, NULL, NULL);
+	struct entry e = { 0 };
+	pthread_mutex_t *stripe = ns_lock_name(c->fs, dir_ino, name);
+	int rc = catalog_lookup(c->fs->catalog, dir_ino, name, &e);
+
+	if (rc == -ENOENT || (!rc && object && e.object_id != object)) {
+		guard_lock(&c->fetcher->lock);
+		if (!find_named(c->fetcher, dir_ino, name))
+			directory_retract(c->directory, dir, name, object, NULL, NULL);
+	}
+	pthread_mutex_unlock(stripe);
+	entry_fini(&e);
 }
 
 /* ---- begin ---- */
@@ -147,6 +191,9 @@ static int map_frame(struct fs *fs, struct fetch *f, struct space_wait *w)
 	if (map == MAP_FAILED)
 		return -errno;
 	f->map = map;
+	f->fd = fcntl(f->frame.fd, F_DUPFD_CLOEXEC, 0); /* sealing closes the frame's own */
+	if (f->fd < 0)
+		return -errno;
 	f->chunks = xcalloc(f->e.size / PEER_CHUNK_BYTES + 1, 1);
 	return 0;
 }
@@ -167,12 +214,22 @@ static int take_room(struct fs *fs, struct fetch *f, struct space_wait *w)
 	return rc;
 }
 
+/* Holders, the newest first: they have the least to do, and who is still fetching passes on what it has. */
+static void take_holders(struct fetch *f, const struct directory_value *v)
+{
+	int self = directory_slot(f->c->directory);
+
+	f->n_sources = 0;
+	for (uint32_t k = v->n_holders; k-- > 0;)
+		if (v->holders[k] != self)
+			f->sources[f->n_sources++].slot = v->holders[k];
+}
+
 /* f->id 0: whichever object the name shows. */
 static int find_sources(struct fetch *f)
 {
 	struct cluster *c = f->c;
 	struct directory_value v;
-	int self = directory_slot(c->directory);
 	int rc = directory_lookup(c->directory, &(struct directory_name){ f->path, f->name }, 1, &v,
 				  now_mono_ns() + LOOKUP_NS);
 
@@ -182,9 +239,8 @@ static int find_sources(struct fetch *f)
 		rc = f->id ? -ESTALE : -ENOENT;
 	else if (f->id && v.object != f->id)
 		rc = -ESTALE;
-	for (uint32_t k = 0; !rc && k < v.n_holders; k++)
-		if (v.holders[k] != self)
-			f->sources[f->n_sources++].slot = v.holders[k];
+	if (!rc)
+		take_holders(f, &v);
 	if (!rc && !f->n_sources)
 		rc = -ESTALE; /* nobody but us: it has just been made here, or has just gone */
 	if (!rc) {
@@ -193,6 +249,25 @@ static int find_sources(struct fetch *f)
 	}
 	directory_value_fini(&v);
 	return rc;
+}
+
+/*
+ * A large object is announced before it is here. Who asks the directory later comes to us, and we to those who asked
+ * before us, so that its bytes go from node to node and leave each but once.
+ */
+static int announce_early(struct fetch *f)
+{
+	struct directory_value before = { 0 };
+
+	if (f->e.size <= EARLY_BYTES)
+		return 0;
+	f->is_announced = true;
+	int rc = announce_copy(f->c, f->dir->key, f->path, f->name, &f->e, now_mono_ns() + LOOKUP_NS, &before);
+	if (rc == -ESTALE)
+		return rc;
+	if (!rc && before.kind == DIRECTORY_FILE && before.n_holders)
+		take_holders(f, &before);
+	return f->n_sources ? 0 : -ESTALE;
 }
 
 static int hold_dir(struct fs *fs, uint64_t dir_ino, struct fetch *f)
@@ -213,7 +288,7 @@ static int fetch_create(struct cluster *c, uint64_t id, uint64_t dir_ino, const 
 {
 	struct fetch *f = xcalloc(1, sizeof(*f));
 
-	*f = (struct fetch){ .c = c, .id = id, .frame = FRAME_NONE, .refs = 2,
+	*f = (struct fetch){ .c = c, .id = id, .frame = FRAME_NONE, .fd = -1, .refs = 2,
 			     .step_bytes = PEER_CHUNK_BYTES };
 	strncpy(f->name, name, sizeof(f->name) - 1);
 	int rc = hold_dir(c->fs, dir_ino, f);
@@ -223,7 +298,10 @@ static int fetch_create(struct cluster *c, uint64_t id, uint64_t dir_ino, const 
 		rc = find_sources(f);
 	if (!rc)
 		rc = take_room(c->fs, f, w);
+	if (!rc)
+		rc = announce_early(f);
 	if (rc) {
+		disown(f);
 		fetch_free(f);
 		return rc;
 	}
@@ -317,8 +395,7 @@ static int begin_id(struct cluster *c, uint64_t id, uint64_t dir_ino, const char
 	return rc;
 }
 
-/* *out NULL: it is here. */
-static int begin_inode(struct fs *fs, struct inode *i, struct space_wait *w, struct fetch **out)
+int fetch_begin_inode(struct fs *fs, struct inode *i, struct space_wait *w, struct fetch **out)
 {
 	char name[PEER_NAME_MAX + 1];
 
@@ -333,8 +410,7 @@ static int begin_inode(struct fs *fs, struct inode *i, struct space_wait *w, str
 	return fs->cluster ? begin_id(fs->cluster, id, dir_ino, name, w, out) : -ENOENT;
 }
 
-/* A holder was faster than the directory: by the time the kernel looks again it knows as well. */
-static int pause_if_stale(int rc)
+int fetch_pause_if_stale(int rc)
 {
 	if (rc == -ESTALE)
 		nanosleep(&(struct timespec){ .tv_nsec = STALE_PAUSE_NS }, NULL);
@@ -344,11 +420,11 @@ static int pause_if_stale(int rc)
 int fetch_object(struct fs *fs, struct inode *i, struct space_wait *w)
 {
 	struct fetch *f;
-	int rc = begin_inode(fs, i, w, &f);
+	int rc = fetch_begin_inode(fs, i, w, &f);
 
 	if (f)
 		rc = fetch_wait(f, w);
-	return pause_if_stale(rc);
+	return fetch_pause_if_stale(rc);
 }
 
 int fetch_name(struct fs *fs, uint64_t dir_ino, const char *name, struct space_wait *w)
@@ -362,91 +438,9 @@ int fetch_name(struct fs *fs, uint64_t dir_ino, const char *name, struct space_w
 			rc = fetch_wait(f, w);
 		if (rc && !catalog_exists(fs->catalog, dir_ino, name))
 			rc = 0; /* the newer version was made here */
-		pause_if_stale(rc);
+		fetch_pause_if_stale(rc);
 	}
 	return rc == -ESTALE ? -ENOENT : rc;
-}
-
-/* ---- files that are read while they arrive ---- */
-
-int fetch_open(struct fs *fs, struct inode *i, struct space_wait *w, struct fetch **out)
-{
-	struct fetch *f;
-	int rc = begin_inode(fs, i, w, &f);
-
-	*out = NULL;
-	if (!f)
-		return pause_if_stale(rc);
-	if (!f->map)
-		return pause_if_stale(fetch_wait(f, w));
-	pthread_mutex_lock(&fs->lock);
-	bool is_arriving = !i->object;
-	if (is_arriving)
-		f->n_handles++;
-	pthread_mutex_unlock(&fs->lock);
-	if (is_arriving)
-		*out = f;
-	else
-		fetch_put(f);
-	return 0;
-}
-
-void fetch_close(struct fs *fs, struct fetch *f)
-{
-	bool must_free = false;
-
-	pthread_mutex_lock(&fs->lock);
-	struct object *o = f->object;
-	f->n_handles--;
-	if (o) {
-		object_undirect_locked(o);
-		must_free = object_close_locked(fs, o);
-	}
-	pthread_mutex_unlock(&fs->lock);
-	if (must_free)
-		object_free_unlocked(fs, o);
-	fetch_put(f);
-}
-
-uint64_t fetch_size(const struct fetch *f)
-{
-	return f->e.size;
-}
-
-/* lock held. */
-static bool is_readable(const struct fetch *f, uint64_t off, size_t len)
-{
-	for (uint64_t k = off / PEER_CHUNK_BYTES; k <= (off + len - 1) / PEER_CHUNK_BYTES; k++)
-		if (!f->chunks[k])
-			return false;
-	return true;
-}
-
-int fetch_await(struct fetch *f, size_t len, uint64_t off, struct space_wait *w, const void **bytes_out)
-{
-	struct fetcher *t = f->c->fetcher;
-	int rc = 0;
-
-	pthread_mutex_lock(&t->lock);
-	f->n_waiting++;
-	while (!rc && !is_readable(f, off, len)) {
-		int64_t until_ns = now_mono_ns() + SLICE_NS;
-		struct timespec ts = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
-		if (f->is_over || t->is_stopping) {
-			rc = -EIO;
-			break;
-		}
-		f->wanted = off / PEER_CHUNK_BYTES;
-		while (f->chunks[f->wanted])
-			f->wanted++; /* of the range, the first that is missing */
-		pthread_cond_timedwait(&t->changed, &t->lock, &ts);
-		rc = w->is_interrupted && w->is_interrupted(w->arg) ? -EINTR : 0;
-	}
-	f->n_waiting--;
-	pthread_mutex_unlock(&t->lock);
-	if (!rc)
-		*bytes_out = f->map + off;
-	return rc;
 }
 
 /* ---- life ---- */

@@ -2,12 +2,15 @@
 /*
  * fetch: an object of other nodes becomes one of ours. One fetch per object, whoever waits for it.
  *
- *   begun      holders asked of the directory, a frame taken and charged for all of it           fetch.c
+ *   begun      holders asked of the directory, a frame taken and charged for all of it; a large
+ *              object is announced, so that peers that want it too get it from us               fetch.c
  *   running    extents go to the fetch threads, which read them from the holder with the least   fetch_run.c
  *              to do; a holder that fails is not asked again by this fetch
  *   complete   every byte is here and agrees with its checksum: announced, so that nobody        fetch_commit.c
  *              changes the name without our hearing of it, then committed to the catalog
  *   over       with a result; waiters have it, the last of them frees the fetch
+ *
+ * fetch_read.c is for those who read from it meanwhile.
  *
  * A change of the name that we hear of between the announcement and the commit cancels the fetch, under the stripe.
  *
@@ -48,10 +51,12 @@ struct fetch {
 	char path[PEER_PATH_MAX], name[PEER_NAME_MAX + 1];
 	struct entry e;          /* what the catalog will have */
 	struct frame frame;
+	struct { uint64_t id, charged_bytes; } sealed; /* the frame then, unless an object has it; id 0 */
 	char *map;               /* of the frame, as long as somebody reads; NULL: small, nobody does before it is over */
 	struct source sources[DIRECTORY_HOLDERS_MAX];
 	uint32_t n_sources;
 	uint64_t granted_version; /* of the holders; all the same */
+	uint32_t *crc, n_crc;    /* theirs, per chunk; NULL: not known */
 	uint8_t *extents;        /* enum extent_state */
 	uint32_t n_extents, n_done, n_taken;
 	uint64_t wanted;         /* chunk that a reader waits for: the next one to be read */
@@ -59,6 +64,9 @@ struct fetch {
 	size_t step_bytes;       /* of one peer_read: grows while they are fast, so that little is on its way where
 				  * the line is slow and a reader wants another range */
 	uint8_t *chunks;         /* 1: readable; of PEER_CHUNK_BYTES each, where the frame is mapped */
+	int64_t arrived_ns;      /* the last of them */
+	int fd;                  /* of the frame, where it is mapped: for peers; -1 */
+	bool is_announced;       /* before its bytes are here */
 	uint32_t refs;           /* waiters, and while it runs the threads */
 	bool is_cancelled;       /* the name has changed */
 	bool has_failed;         /* an extent found no source */
@@ -68,7 +76,9 @@ struct fetch {
 	int rc;
 	/* fs->lock */
 	uint32_t n_handles;      /* open files that read from it */
-	struct object *object;   /* once committed: held open, and direct, for each of them */
+	uint32_t n_served;       /* grants of peers */
+	bool is_committed;
+	struct object *object;   /* then: held open for each of both, and direct for files; NULL: there was none */
 };
 
 struct fetcher {
@@ -86,6 +96,13 @@ struct fetcher {
 void fetch_put(struct fetch *f);
 /* Its result; gives up what the threads hold of it. */
 void fetch_end(struct fetch *f, int rc);
+
+/* The fetch behind an inode, with a ref. *out NULL: it is here. */
+int fetch_begin_inode(struct fs *fs, struct inode *i, struct space_wait *w, struct fetch **out);
+/* Returns rc. A holder was faster than the directory: by the time the kernel looks again it knows as well. */
+int fetch_pause_if_stale(int rc);
+/* One that peers know of, with a ref; NULL: none of that name. */
+struct fetch *fetch_find_announced(struct fetcher *t, uint64_t dir_ino, const char *name);
 
 /* ---- fetch_run.c ---- */
 

@@ -20,14 +20,10 @@ static void make_record(struct fetch *f, struct object_record *r)
 	*r = (struct object_record){ .object_id = f->id, .size = f->e.size, .parent = f->dir->key,
 				     .ino = f->e.ino, .name_len = (uint8_t)strlen(f->name) };
 	strcpy(r->name, f->name);
-	for (uint32_t k = 0; k < f->n_sources; k++) {
-		struct peer_grant *g = &f->sources[k].grant;
-		if (f->sources[k].state == SOURCE_GRANTED && g->crc) {
-			r->crc = g->crc;
-			r->n_crc = g->n_crc;
-			g->crc = NULL;
-			return;
-		}
+	if (f->crc) {
+		r->crc = xcalloc(f->n_crc, sizeof(*f->crc));
+		memcpy(r->crc, f->crc, f->n_crc * sizeof(*f->crc));
+		r->n_crc = f->n_crc;
 	}
 }
 
@@ -46,7 +42,10 @@ static struct object *commit_memory_locked(struct fs *fs, struct fetch *f, const
 		object_open_locked(o);
 		object_direct_locked(o);
 	}
-	f->object = f->n_handles ? o : NULL;
+	for (uint32_t k = 0; k < f->n_served; k++)
+		object_open_locked(o);
+	f->object = f->n_handles || f->n_served ? o : NULL;
+	f->is_committed = true;
 	if (i && i->kind == INODE_OBJECT && !i->object && i->is_remote) {
 		object_attach_inode_locked(fs, i);
 		i->is_remote = false;
@@ -124,12 +123,14 @@ static int commit(struct fetch *f)
 	if (f->frame.id)
 		rc = tier_call(fs->dram, seal, &f->frame, &r.charged_bytes);
 	if (!rc) {
+		f->sealed.id = r.dram_frame;
+		f->sealed.charged_bytes = r.charged_bytes;
 		pthread_mutex_t *stripe = ns_lock_name(fs, f->dir->key, f->name);
 		rc = commit_locked(fs, f, &r);
 		pthread_mutex_unlock(stripe);
-		if (rc && r.dram_frame)
-			tier_call(fs->dram, drop, r.dram_frame, r.size, r.charged_bytes);
-		rc = rc == -EALREADY ? 0 : rc;
+		if (!rc)
+			f->sealed.id = 0;
+		rc = rc == -EALREADY ? 0 : rc; /* who reads from it meanwhile goes on there */
 	}
 	object_record_fini(&r);
 	return rc;
@@ -139,21 +140,21 @@ void fetch_complete(struct fetch *f)
 {
 	struct cluster *c = f->c;
 	uint64_t n_resyncs = changes_resyncs(c);
-	/* Names below kv/ do not change: their copies are announced behind. */
-	bool is_announced = !dir_path_is_kv(f->path);
 	int rc = 0;
 
-	if (is_announced)
-		rc = announce_copy(c, f->dir->key, f->path, f->name, &f->e, now_mono_ns() + ANNOUNCE_NS);
+	/* Names below kv/ do not change: their copies are announced behind. */
+	if (!dir_path_is_kv(f->path)) {
+		f->is_announced = true;
+		rc = announce_copy(c, f->dir->key, f->path, f->name, &f->e, now_mono_ns() + ANNOUNCE_NS,
+				   NULL);
+	}
 	if (rc == -ESTALE) {
 		fetch_end(f, rc);
 		return;
 	}
 	/* Without a directory nobody hears of us; the resync that follows finds out what is newer. */
 	rc = commit(f);
-	if (rc && is_announced)
-		directory_retract(c->directory, f->path, f->name, f->id, NULL, NULL);
-	else if (!rc && changes_resyncs(c) != n_resyncs)
+	if (!rc && changes_resyncs(c) != n_resyncs)
 		announce_entry(c, f->dir->key, f->path, f->name, &f->e); /* it may have passed the name before */
 	fetch_end(f, rc == -EEXIST ? -ESTALE : rc);
 }

@@ -8,12 +8,15 @@
 #include "cluster/fetch.h"
 #include "cluster/paths.h"
 #include "fs.h"
+#include "object/object.h"
 
 /* A peer that hangs is found by its PINGs long before. */
 #define EXTENT_NS (10ll * 1000 * 1000 * 1000)
 /* A peer_read faster than this may be larger, one slower than that should be smaller. */
 #define FAST_NS (50ll * 1000 * 1000)
 #define SLOW_NS (200ll * 1000 * 1000)
+/* One that takes longer to answer is not waited for where there are others. */
+#define HEDGE_NS (100ll * 1000 * 1000)
 #define GRANT_NS (2ll * 1000 * 1000 * 1000)
 
 static uint64_t extent_off(uint32_t k)
@@ -30,11 +33,15 @@ static size_t extent_len(const struct fetch *f, uint32_t k)
 
 /* ---- sources ---- */
 
-/* lock held. The one to read from, or to ask for a grant; NULL: none now (*may_come: one is being asked). */
-static struct source *pick_source(struct fetch *f, bool *may_come)
+/*
+ * lock held. The one to read from, or to ask for a grant; NULL: none now (*may_come: one is being asked). Others are asked
+ * as well where there is enough for all; who passes on what it gets has nothing to share but that.
+ */
+static struct source *pick_source(struct fetch *f, bool is_late, bool *may_come)
 {
 	struct source *best = NULL, *fresh = NULL;
 	uint64_t least = UINT64_MAX;
+	bool is_partial = false;
 
 	*may_come = false;
 	for (uint32_t k = 0; k < f->n_sources; k++) {
@@ -44,21 +51,42 @@ static struct source *pick_source(struct fetch *f, bool *may_come)
 			if (queued < least)
 				best = s;
 			least = queued < least ? queued : least;
+			is_partial |= s->grant.is_partial;
 		} else if (s->state == SOURCE_NEW && !fresh) {
 			fresh = s;
 		}
 		*may_come |= s->state == SOURCE_ASKED;
 	}
-	/* Others join in where there is enough for all. */
-	return !best || (fresh && least > FETCH_EXTENT_BYTES) ? (fresh ? fresh : best) : best;
+	if (best)
+		return fresh && !is_partial && least > FETCH_EXTENT_BYTES ? fresh : best;
+	return *may_come && !is_late ? NULL : fresh;
 }
 
 static bool is_right(const struct fetch *f, const struct peer_grant *g)
 {
 	uint64_t n_crc = (f->e.size + PEER_CHUNK_BYTES - 1) / PEER_CHUNK_BYTES;
 
-	return g->size == f->e.size && (!g->n_crc || g->n_crc == n_crc) &&
-	       (!f->granted_version || g->version == f->granted_version);
+	if (g->size != f->e.size || (g->n_crc && g->n_crc != n_crc))
+		return false;
+	if (!f->granted_version)
+		return true;
+	/* Below kv/ copies of one number may have been made by two nodes. */
+	if (f->crc && g->crc)
+		return !memcmp(f->crc, g->crc, n_crc * sizeof(*f->crc));
+	return g->version == f->granted_version && !f->crc == !g->crc;
+}
+
+/* lock held. The first grant says which bytes they are. */
+static void note_grant(struct fetch *f, const struct peer_grant *g)
+{
+	if (f->granted_version)
+		return;
+	f->granted_version = g->version;
+	if (!g->crc)
+		return;
+	f->crc = xcalloc(g->n_crc, sizeof(*g->crc));
+	memcpy(f->crc, g->crc, g->n_crc * sizeof(*g->crc));
+	f->n_crc = g->n_crc;
 }
 
 /* Asks a holder, lock not held. Its state is ours to set. */
@@ -76,7 +104,7 @@ static int ask(struct fetch *f, struct source *s)
 	if (has_grant && !is_right(f, &s->grant))
 		rc = -ESTALE;
 	if (!rc)
-		f->granted_version = s->grant.version;
+		note_grant(f, &s->grant);
 	f->has_moved_on |= rc == -ESTALE || rc == -ENOENT; /* it answers: what the directory said is over */
 	s->state = rc ? SOURCE_BAD : SOURCE_GRANTED;
 	pthread_cond_broadcast(&t->changed);
@@ -90,14 +118,19 @@ static int ask(struct fetch *f, struct source *s)
 static int get_source(struct fetch *f, struct source **out)
 {
 	struct fetcher *t = f->c->fetcher;
-	bool may_come;
+	int64_t late_ns = now_mono_ns() + HEDGE_NS;
+	struct timespec ts = { .tv_sec = late_ns / 1000000000, .tv_nsec = late_ns % 1000000000 };
+	bool may_come, is_late = false;
 
 	for (;;) {
 		pthread_mutex_lock(&t->lock);
-		struct source *s = pick_source(f, &may_come);
+		struct source *s = pick_source(f, is_late, &may_come);
 		while (!s && may_come) {
-			pthread_cond_wait(&t->changed, &t->lock);
-			s = pick_source(f, &may_come);
+			if (is_late)
+				pthread_cond_wait(&t->changed, &t->lock);
+			else
+				is_late = pthread_cond_timedwait(&t->changed, &t->lock, &ts) == ETIMEDOUT;
+			s = pick_source(f, is_late, &may_come);
 		}
 		if (t->is_stopping)
 			s = NULL;
@@ -135,6 +168,7 @@ static int on_chunk(void *arg, uint64_t off, size_t len)
 	guard_lock(&f->c->fetcher->lock);
 	(void)len; /* a chunk, or the last one's rest */
 	f->chunks[off / PEER_CHUNK_BYTES] = 1;
+	f->arrived_ns = now_mono_ns();
 	pthread_cond_broadcast(&f->c->fetcher->changed);
 	return f->is_cancelled || f->c->fetcher->is_stopping ? -ESTALE : 0;
 }

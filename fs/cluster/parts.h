@@ -25,9 +25,10 @@ void value_of_entry(const struct entry *e, struct directory_value *v);
 void announce_entry(struct cluster *c, uint64_t dir_ino, const char *dir, const char *name, const struct entry *e);
 /* A removal that this node remembers; nobody waits. */
 void announce_removed(struct cluster *c, const char *dir, const char *name, uint64_t version);
-/* A fetched copy: 0 once this node is known as a holder; -ESTALE: there is something newer. Waits. */
+/* A fetched copy: 0 once this node is known as a holder, *before_out (may be NULL) what was there before, without target;
+ * -ESTALE: there is something newer. Waits. */
 int announce_copy(struct cluster *c, uint64_t dir_ino, const char *dir, const char *name, const struct entry *e,
-		  int64_t deadline_ns);
+		  int64_t deadline_ns, struct directory_value *before_out);
 
 /* ---- tombstone.c ---- */
 
@@ -50,8 +51,24 @@ void fetcher_join(struct fetcher *f);
 void fetcher_destroy(struct fetcher *f);
 /* The name has another version, or none: a fetch of an older one must not be committed. */
 void fetch_cancel_older(struct fetcher *f, uint64_t dir_ino, const char *name, uint64_t version);
-/* Under the stripe, where the catalog does not have it: the directory hears so, unless it is being fetched. */
+/* The directory hears that this node does not have that object (0: nothing of the name), unless it does, or fetches it. */
 void fetch_disown(struct cluster *c, uint64_t dir_ino, const char *dir, const char *name, uint64_t object);
+
+/* ---- fetch_read.c ---- */
+
+/* What a peer may read of a fetch that is under way. */
+struct fetch_piece_source {
+	struct fetch *fetch;    /* held until fetch_serve_end */
+	int fd;                 /* of its frame; as long */
+	uint64_t size, version;
+	uint32_t *crc, n_crc;   /* per chunk, the caller's to free; NULL: not known */
+};
+/* version 0: whichever. -ENOENT: no such fetch; -ESTALE: of another version; -EAGAIN: it knows too little yet. */
+int fetch_serve(struct cluster *c, uint64_t dir_ino, const char *name, uint64_t version, int64_t deadline_ns,
+		struct fetch_piece_source *out);
+void fetch_serve_end(struct fs *fs, struct fetch *f);
+/* Until the chunk that off is in is here. -EAGAIN: it does not come soon; -ESTALE: the fetch has failed. */
+int fetch_serve_await(struct fetch *f, uint64_t off, int64_t deadline_ns);
 
 /* ---- serve.c ---- */
 

@@ -2,7 +2,8 @@
 /*
  * serve: our objects for peers. A grant holds an object open, with a descriptor of its frame, for the node that asked:
  * until it is released, the node's connection ends, or nothing was read for its time to live. Eviction passes over what
- * is open, and a name that changes meanwhile leaves the granted version readable.
+ * is open, and a name that changes meanwhile leaves the granted version readable. What is still being fetched is granted
+ * too: a READ waits for what has not come.
  *
  * Lock: grants->lock guards the table and the references; nothing is called under it but free and close.
  */
@@ -19,7 +20,6 @@
 #include "cluster/paths.h"
 #include "fs.h"
 #include "mcfs/catalog.h"
-#include "object/namespace.h"
 #include "object/object.h"
 #include "object/verify.h"
 
@@ -27,14 +27,17 @@
 /* Each holds a descriptor. */
 #define MAX_GRANTS 16384
 #define TTL_MS 10000
+/* A fetch that has just begun soon knows from its own holder what it will be. */
+#define FETCH_GRANT_NS (1000ll * 1000 * 1000)
 
 struct grant {
 	struct grant *next;
 	uint64_t id, node;
-	struct object *object;     /* held open */
-	int fd;                    /* of its frame; -1: it is empty */
+	struct object *object;     /* held open; or */
+	struct fetch *fetch;       /* held, under way when it was granted */
+	int fd;                    /* of the frame, ours or the fetch's; -1: it is empty */
 	uint32_t *crc, n_crc;
-	uint64_t size;
+	uint64_t size, version;
 	int64_t until_ns;
 	uint32_t refs;             /* the table's, and reads under way */
 	bool is_over;              /* not in the table */
@@ -61,9 +64,13 @@ struct grant_table *grants_create(struct cluster *c)
 
 static void grant_end(struct grant *g)
 {
-	object_close(g->table->c->fs, g->object);
-	if (g->fd >= 0)
-		close(g->fd);
+	if (g->fetch) {
+		fetch_serve_end(g->table->c->fs, g->fetch);
+	} else {
+		object_close(g->table->c->fs, g->object);
+		if (g->fd >= 0)
+			close(g->fd);
+	}
 	free(g->crc);
 	free(g);
 }
@@ -154,25 +161,6 @@ static int hold_named(struct fs *fs, const struct peer_grant_ask *ask, struct ob
 	return 0;
 }
 
-/*
- * The directory may name us as a holder of what we have no more: this node died with bytes that were in memory alone, or
- * before it could say that it dropped them. Who comes for them shows it.
- */
-static void disown_missing(struct cluster *c, const struct peer_grant_ask *ask)
-{
-	uint64_t dir_ino;
-	struct entry e = { 0 };
-
-	if (dir_paths_find(c->fs->catalog, ask->dir, &dir_ino))
-		return;
-	pthread_mutex_t *stripe = ns_lock_name(c->fs, dir_ino, ask->name);
-	int rc = catalog_lookup(c->fs->catalog, dir_ino, ask->name, &e);
-	if (rc == -ENOENT || (!rc && ask->version && e.object_id != ask->version))
-		fetch_disown(c, dir_ino, ask->dir, ask->name, ask->version);
-	pthread_mutex_unlock(stripe);
-	entry_fini(&e);
-}
-
 static int open_frame(struct fs *fs, struct object *o, int *fd_out)
 {
 	const char *tier;
@@ -203,6 +191,73 @@ static void read_crc(struct fs *fs, struct grant *g)
 	object_record_fini(&r);
 }
 
+/* Of an object that is here. */
+static int grant_object(struct cluster *c, const struct peer_grant_ask *ask, struct grant *g)
+{
+	int rc = hold_named(c->fs, ask, &g->object);
+
+	if (rc)
+		return rc;
+	g->size = g->object->size;
+	g->version = g->object->id;
+	rc = open_frame(c->fs, g->object, &g->fd);
+	if (rc)
+		object_close(c->fs, g->object);
+	else
+		read_crc(c->fs, g);
+	return rc;
+}
+
+/* Of one that is being fetched. */
+static int grant_fetch(struct cluster *c, const struct peer_grant_ask *ask, struct grant *g, int64_t deadline_ns)
+{
+	int64_t soon_ns = now_mono_ns() + FETCH_GRANT_NS;
+	struct fetch_piece_source from;
+	uint64_t dir_ino;
+	int rc = dir_paths_find(c->fs->catalog, ask->dir, &dir_ino);
+
+	if (!rc)
+		rc = fetch_serve(c, dir_ino, ask->name, ask->version, soon_ns < deadline_ns ? soon_ns : deadline_ns,
+				 &from);
+	if (rc)
+		return rc;
+	g->fetch = from.fetch;
+	g->fd = from.fd;
+	g->crc = from.crc;
+	g->n_crc = from.n_crc;
+	g->size = from.size;
+	g->version = from.version;
+	return 0;
+}
+
+/*
+ * The directory may name us as a holder of what we have no more: this node died with bytes that were in memory alone, or
+ * before it could say that it dropped them. Who comes for them shows it.
+ */
+static void disown_missing(struct cluster *c, const struct peer_grant_ask *ask)
+{
+	uint64_t dir_ino;
+
+	if (!dir_paths_find(c->fs->catalog, ask->dir, &dir_ino))
+		fetch_disown(c, dir_ino, ask->dir, ask->name, ask->version);
+}
+
+/* A fetch that ends between the two looks is an object then. */
+static int grant_any(struct cluster *c, const struct peer_grant_ask *ask, struct grant *g, int64_t deadline_ns)
+{
+	int rc = grant_object(c, ask, g);
+
+	if (rc != -ENOENT && rc != -ESTALE)
+		return rc;
+	int fetch_rc = grant_fetch(c, ask, g, deadline_ns);
+	if (fetch_rc != -ENOENT && fetch_rc != -ESTALE)
+		return fetch_rc;
+	rc = grant_object(c, ask, g);
+	if (rc == -ENOENT || rc == -ESTALE)
+		disown_missing(c, ask);
+	return rc;
+}
+
 static int add(struct grant_table *t, struct grant *g)
 {
 	guard_lock(&t->lock);
@@ -217,8 +272,8 @@ static int add(struct grant_table *t, struct grant *g)
 
 static int copy_answer(const struct grant *g, struct peer_grant *out)
 {
-	*out = (struct peer_grant){ .grant = g->id, .version = g->object->id, .size = g->size,
-				    .ttl_ms = TTL_MS };
+	*out = (struct peer_grant){ .grant = g->id, .version = g->version, .size = g->size, .ttl_ms = TTL_MS,
+				    .is_partial = g->fetch };
 	if (!g->n_crc)
 		return 0;
 	out->crc = malloc(g->n_crc * sizeof(*g->crc));
@@ -232,28 +287,19 @@ static int copy_answer(const struct grant *g, struct peer_grant *out)
 int grants_give(void *arg, const struct peer_grant_ask *ask, struct peer_grant *out, int64_t deadline_ns)
 {
 	struct cluster *c = arg;
-	struct object *o;
 
-	(void)deadline_ns;
 	/* Somebody may have changed the name and waited for our lease to run out, not for us. */
 	if (!dir_path_is_kv(ask->dir) && !directory_lease_holds(c->directory))
 		return -ESTALE;
-	int rc = hold_named(c->fs, ask, &o);
-	if (rc == -ENOENT || rc == -ESTALE)
-		disown_missing(c, ask);
-	if (rc)
-		return rc;
 	struct grant *g = xcalloc(1, sizeof(*g));
-	*g = (struct grant){ .node = ask->from.node, .object = o, .size = o->size, .refs = 1, .fd = -1,
+	*g = (struct grant){ .node = ask->from.node, .refs = 2 /* the table's, and ours for the answer */, .fd = -1,
 			     .until_ns = now_mono_ns() + TTL_MS * 1000000ll, .table = c->grants };
-	rc = open_frame(c->fs, o, &g->fd);
-	if (!rc) {
-		read_crc(c->fs, g);
-		g->refs++; /* ours, for the answer */
-		rc = add(c->grants, g);
-		if (rc)
-			g->refs--;
+	int rc = grant_any(c, ask, g, deadline_ns);
+	if (rc) {
+		free(g);
+		return rc;
 	}
+	rc = add(c->grants, g);
 	if (rc) {
 		grant_end(g);
 		return rc;
@@ -294,12 +340,14 @@ int grants_read(void *arg, const struct peer_id *from, uint64_t grant, uint64_t 
 	struct cluster *c = arg;
 	struct grant *g = get(c->grants, from->node, grant);
 
-	(void)deadline_ns;
 	if (!g)
 		return -ESTALE;
-	if (off >= g->size || !len || len > g->size - off) {
+	int rc = off >= g->size || !len || len > g->size - off ? -EINVAL : 0;
+	if (!rc && g->fetch)
+		rc = fetch_serve_await(g->fetch, off, deadline_ns);
+	if (rc) {
 		grant_put(g);
-		return -EINVAL;
+		return rc;
 	}
 	uint64_t chunk = off / PEER_CHUNK_BYTES;
 	uint64_t chunk_end = (chunk + 1) * PEER_CHUNK_BYTES < g->size ? (chunk + 1) * PEER_CHUNK_BYTES : g->size;

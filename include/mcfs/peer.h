@@ -60,6 +60,7 @@ struct peer_grant {
 	uint32_t n_crc;         /* ceil(size / PEER_CHUNK_BYTES); 0: not known */
 	uint32_t *crc;          /* malloc'd CRC32C per chunk; the receiver of the struct frees it */
 	uint32_t ttl_ms;        /* of the grant, renewed by each READ */
+	bool is_partial;        /* the holder is still fetching it: READ waits for what it does not have yet */
 	uint8_t key[TRANSPORT_KEY_BYTES]; /* of registered memory, where the transport pulls */
 	uint16_t key_len;       /* 0: by READ alone */
 };

@@ -367,6 +367,57 @@ def test_the_end_of_a_large_file_does_not_wait_for_its_middle(new_cluster):
         relay.destroy()
 
 
+READ_SUM = """
+import hashlib
+with open(path, "rb", buffering=0) as f:
+    digest = hashlib.sha256()
+    while piece := f.read(1 << 20):
+        digest.update(piece)
+result = digest.hexdigest()
+"""
+
+
+@pytest.mark.limit(120)
+@pytest.mark.parametrize("folder", ["", "kv"], ids=["files", "kv"])
+def test_readers_on_three_nodes_cost_the_holder_one_copy(new_cluster, new_client, relay, folder):
+    """Who is still fetching passes on what it has: over the holder's slow line the bytes go once."""
+    c = new_cluster(4, dram="256M")
+    c[0].behind(relay)
+    c.start()
+    name, size = os.path.join(folder, "f"), 96 * MIB
+    data = pattern(1, size)
+    os.makedirs(c[0].at(folder), exist_ok=True)
+    put_seen(c, name, data)
+    relay.set(rate=32 * MIB)
+    before, began = relay.counts()["from"], time.monotonic()
+    clients = [new_client() for _ in range(3)]
+    for n, client in zip(c.nodes[1:], clients):
+        client.start_exec(READ_SUM, path=n.at(name))
+    assert {client.finish(env.scaled(60)) for client in clients} == {hashlib.sha256(data).hexdigest()}
+    sent = relay.counts()["from"] - before
+    print(f"{sent / size:.3f} times the size over the holder's line, {time.monotonic() - began:.1f} s")
+    assert sent <= 1.1 * size
+    assert all(len(xattr(n.at(name), "holders").split(",")) == 4 for n in c)
+
+
+def test_who_passes_on_what_it_gets_dies(new_cluster, new_client, relay):
+    """Its readers go on with another holder, and every byte is right."""
+    c = new_cluster(3, dram="256M")
+    c[0].behind(relay)
+    c.start().expect_errors("peer|directory|fetch|remote")
+    data = pattern(1, 64 * MIB)
+    put_seen(c, "f", data)
+    relay.set(rate=16 * MIB)
+    first, second = new_client(), new_client()
+    first.start_exec(READ_SUM, path=c[1].at("f"))
+    seconds_until(lambda: "b" in xattr(c[0].at("f"), "holders").split(","), 5, "b is on the list")
+    second.start_exec(READ_SUM, path=c[2].at("f"))
+    seconds_until(lambda: c[2].rx_bytes() > 8 * MIB, 10, "c gets something")
+    assert c[2].peer("b")["rx_bytes"] > 0
+    c[1].kill9()
+    assert second.finish(env.scaled(40)) == hashlib.sha256(data).hexdigest()
+
+
 # ---- a trace over three nodes ----
 
 def replay(m, trace, *options):

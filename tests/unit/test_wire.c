@@ -243,7 +243,8 @@ Test(wire, granted_goes_round)
 				.crc = crc,
 				.ttl_ms = 7,
 				.key = { 1, 2, 3 },
-				.key_len = 3 };
+				.key_len = 3,
+				.is_partial = true };
 	struct peer_grant d;
 	uint8_t bytes[128];
 	ssize_t len = wire_granted_encode(&g, bytes, sizeof(bytes));
@@ -254,6 +255,13 @@ Test(wire, granted_goes_round)
 	cr_assert_eq(d.n_crc, 3);
 	cr_assert_eq(memcmp(d.crc, crc, sizeof(crc)), 0);
 	cr_assert_eq(d.key[2], 3);
+	cr_assert(d.is_partial);
+	free(d.crc);
+	bytes[34] = 2; /* a flag of a later version */
+	cr_assert_eq(wire_granted_decode(bytes, (size_t)len, &d), -EPROTO);
+	bytes[34] = 0;
+	cr_assert_eq(wire_granted_decode(bytes, (size_t)len, &d), 0);
+	cr_assert_not(d.is_partial);
 	free(d.crc);
 	cr_assert_eq(wire_granted_decode(bytes, (size_t)len - 4, &d), -EPROTO);
 	bytes[24] = 2; /* as many checksums as the size does not need */
