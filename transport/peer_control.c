@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/cleanup.h"
+#include "base/crc.h"
 #include "base/log.h"
 #include "deadline.h"
 #include "peer_impl.h"
@@ -74,20 +76,40 @@ static int distrust(struct attempt *a, const char *what)
 	return -EPROTO;
 }
 
-int peer_ask_grant(struct peer *p, uint64_t version, const char *dir, const char *name, struct peer_grant *out,
-		   int64_t deadline_ns)
+/* What came along, of an answer that was sound. */
+static int take_bytes(struct peer *p, const struct call *c, const struct peer_grant *g, void *dst)
 {
-	const struct wire_grant g = {
-		.version = version, .budget_ms = deadline_budget_ms(deadline_ns), .dir = dir, .name = name
-	};
+	const uint8_t *bytes = c->payload + c->length - g->size;
+	bool is_right = crc32c(0, bytes, g->size) == g->crc[0];
+	guard_lock(&p->lock);
+
+	if (!is_right) {
+		p->n_bad_chunks++;
+		log_error("peer %s at %s: wrong checksum in version %#lx, %lu bytes that came with a grant", p->name,
+			  p->address, (unsigned long)g->version, (unsigned long)g->size);
+		return -EBADMSG;
+	}
+	memcpy(dst, bytes, g->size);
+	p->rx_bytes += g->size;
+	return 0;
+}
+
+int peer_ask_bytes(struct peer *p, uint64_t version, const char *dir, const char *name, void *dst, size_t room,
+		   struct peer_grant *out, int64_t deadline_ns)
+{
+	const struct wire_grant g = { .version = version,
+				      .budget_ms = deadline_budget_ms(deadline_ns),
+				      .inline_max = (uint32_t)room,
+				      .dir = dir,
+				      .name = name };
 	autofree uint8_t *buf = malloc(WIRE_ASK_BYTES);
-	struct peer_grant granted;
+	struct peer_grant granted = { .grant = 0 };
 	struct attempt a;
 	struct call c;
 
 	if (!buf)
 		return -ENOMEM;
-	ssize_t len = wire_grant_encode(&g, buf, WIRE_ASK_BYTES);
+	ssize_t len = room <= PEER_INLINE_MAX ? wire_grant_encode(&g, buf, WIRE_ASK_BYTES) : -EINVAL;
 	if (len < 0)
 		return (int)len;
 	int rc = attempt_begin(&a, p);
@@ -99,10 +121,11 @@ int peer_ask_grant(struct peer *p, uint64_t version, const char *dir, const char
 		rc = wire_granted_decode(c.payload, c.length, &granted);
 	if (rc == -EPROTO && a.outcome == OUTCOME_GOOD && !c.status)
 		rc = distrust(&a, "an answer to GRANT that is none");
-	if (!rc && version && granted.version != version) {
-		free(granted.crc);
+	if (!rc && version && granted.version != version)
 		rc = distrust(&a, "a grant of another version");
-	}
+	if (!rc && granted.has_bytes)
+		rc = granted.size <= room ? take_bytes(p, &c, &granted, dst) :
+					    distrust(&a, "more bytes with a grant than were asked for");
 	call_fini(&c);
 	if (!rc) {
 		guard_lock(&p->lock);
@@ -111,7 +134,15 @@ int peer_ask_grant(struct peer *p, uint64_t version, const char *dir, const char
 	rc = attempt_end(&a, rc, "GRANT failed");
 	if (!rc)
 		*out = granted;
+	else
+		free(granted.crc);
 	return rc;
+}
+
+int peer_ask_grant(struct peer *p, uint64_t version, const char *dir, const char *name, struct peer_grant *out,
+		   int64_t deadline_ns)
+{
+	return peer_ask_bytes(p, version, dir, name, NULL, 0, out, deadline_ns);
 }
 
 void peer_release_grant(struct peer *p, uint64_t grant)

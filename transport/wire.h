@@ -96,6 +96,7 @@ struct wire_welcome {
 struct wire_grant {
 	uint64_t version;
 	uint32_t budget_ms;
+	uint32_t inline_max; /* bytes of an object that may come with the answer */
 	const char *dir, *name;
 };
 
@@ -134,7 +135,7 @@ int wire_u64_decode(const uint8_t *in, size_t len, uint64_t *out);
 /* Strings of what was decoded point into in. */
 ssize_t wire_grant_encode(const struct wire_grant *g, uint8_t *out, size_t room);
 int wire_grant_decode(const uint8_t *in, size_t len, struct wire_grant *out);
-/* Room that granted_encode needs. */
+/* Room that granted_encode needs. Where g->has_bytes the last g->size of them are the object's, the caller's to fill. */
 size_t wire_granted_bytes(const struct peer_grant *g);
 ssize_t wire_granted_encode(const struct peer_grant *g, uint8_t *out, size_t room);
 /* crc is allocated; -ENOMEM. */

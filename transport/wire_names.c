@@ -9,18 +9,19 @@
 
 #define FLAG_REMOVED 1u
 #define FLAG_PARTIAL 1u
+#define FLAG_BYTES 2u
 
-/* 0 version, 8 budget in ms, 12 zero, 20 length of dir, 22 of name, 24 dir, NUL, name, NUL */
+/* 0 version, 8 budget in ms, 12 bytes that may come along, 16 zero, 20 length of dir, 22 of name, 24 dir, NUL, name, NUL */
 struct grant {
 	uint64_t version;
-	uint32_t budget_ms;
-	uint8_t zero[8];
+	uint32_t budget_ms, inline_max;
+	uint8_t zero[4];
 	uint16_t dir_len, name_len;
 };
 _Static_assert(sizeof(struct grant) == 24, "on the wire");
 
 /* 0 grant, 8 version, 16 size, 24 checksums, 28 time to live in ms, 32 length of the key, 34 flags, 36 zero, 40 key,
- * checksums */
+ * checksums, bytes */
 struct granted {
 	uint64_t grant, version, size;
 	uint32_t n_crc, ttl_ms;
@@ -95,13 +96,14 @@ static ssize_t names_get(const uint8_t *in, size_t len, size_t dir_len, size_t n
 
 ssize_t wire_grant_encode(const struct wire_grant *g, uint8_t *out, size_t room)
 {
-	if (!names_are_valid(g->dir, g->name))
+	if (!names_are_valid(g->dir, g->name) || g->inline_max > PEER_INLINE_MAX)
 		return -EINVAL;
 	size_t total = sizeof(struct grant) + names_bytes(g->dir, g->name);
 	if (total > room)
 		return -EMSGSIZE;
 	struct grant w = { .version = htole64(g->version),
 			   .budget_ms = htole32(g->budget_ms),
+			   .inline_max = htole32(g->inline_max),
 			   .dir_len = htole16((uint16_t)strlen(g->dir)),
 			   .name_len = htole16((uint16_t)strlen(g->name)) };
 	memcpy(out, &w, sizeof(w));
@@ -121,6 +123,9 @@ int wire_grant_decode(const uint8_t *in, size_t len, struct wire_grant *out)
 		return -EPROTO;
 	g.version = le64toh(w.version);
 	g.budget_ms = le32toh(w.budget_ms);
+	g.inline_max = le32toh(w.inline_max);
+	if (g.inline_max > PEER_INLINE_MAX)
+		return -EPROTO;
 	len -= sizeof(w);
 	if (names_get(in + sizeof(w), len, le16toh(w.dir_len), le16toh(w.name_len), &g.dir, &g.name) !=
 	    (ssize_t)len)
@@ -142,7 +147,13 @@ static uint32_t n_crc_sent(const struct peer_grant *g)
 
 size_t wire_granted_bytes(const struct peer_grant *g)
 {
-	return sizeof(struct granted) + g->key_len + 4 * (size_t)n_crc_sent(g);
+	return sizeof(struct granted) + g->key_len + 4 * (size_t)n_crc_sent(g) + (g->has_bytes ? g->size : 0);
+}
+
+/* They have a checksum. */
+static bool bytes_are_valid(const struct peer_grant *g)
+{
+	return !g->has_bytes || (g->n_crc == 1 && g->size <= PEER_INLINE_MAX && !g->is_partial);
 }
 
 ssize_t wire_granted_encode(const struct peer_grant *g, uint8_t *out, size_t room)
@@ -153,6 +164,8 @@ ssize_t wire_granted_encode(const struct peer_grant *g, uint8_t *out, size_t roo
 		return -EINVAL;
 	if (g->n_crc && (g->n_crc != n_chunks(g->size) || !g->crc))
 		return -EINVAL;
+	if (!bytes_are_valid(g))
+		return -EINVAL;
 	if (wire_granted_bytes(g) > room)
 		return -EMSGSIZE;
 	struct granted w = { .grant = htole64(g->grant),
@@ -161,13 +174,13 @@ ssize_t wire_granted_encode(const struct peer_grant *g, uint8_t *out, size_t roo
 			     .n_crc = htole32(n),
 			     .ttl_ms = htole32(g->ttl_ms),
 			     .key_len = htole16(g->key_len),
-			     .flags = htole16(g->is_partial ? FLAG_PARTIAL : 0) };
+			     .flags = htole16((g->is_partial ? FLAG_PARTIAL : 0) | (g->has_bytes ? FLAG_BYTES : 0)) };
 	memcpy(out, &w, sizeof(w));
 	memcpy(out + sizeof(w), g->key, g->key_len);
 	uint8_t *at = out + sizeof(w) + g->key_len;
 	for (uint32_t k = 0; k < n; k++, at += 4)
 		wire_u32_encode(g->crc[k], at);
-	return at - out;
+	return at - out + (g->has_bytes ? (ssize_t)g->size : 0);
 }
 
 int wire_granted_decode(const uint8_t *in, size_t len, struct peer_grant *out)
@@ -183,13 +196,14 @@ int wire_granted_decode(const uint8_t *in, size_t len, struct peer_grant *out)
 				.n_crc = le32toh(w.n_crc),
 				.ttl_ms = le32toh(w.ttl_ms),
 				.key_len = le16toh(w.key_len),
+				.has_bytes = le16toh(w.flags) & FLAG_BYTES,
 				.is_partial = le16toh(w.flags) & FLAG_PARTIAL };
 	if (!g.grant || g.size > INT64_MAX || g.key_len > TRANSPORT_KEY_BYTES || g.n_crc > WIRE_CRC_MAX ||
-	    le16toh(w.flags) & ~FLAG_PARTIAL || !is_zero(w.zero, sizeof(w.zero)))
+	    le16toh(w.flags) & ~(FLAG_PARTIAL | FLAG_BYTES) || !is_zero(w.zero, sizeof(w.zero)))
 		return -EPROTO;
 	if (g.n_crc && g.n_crc != n_chunks(g.size))
 		return -EPROTO;
-	if (len != sizeof(w) + g.key_len + 4 * (size_t)g.n_crc)
+	if (!bytes_are_valid(&g) || len != wire_granted_bytes(&g))
 		return -EPROTO;
 	memcpy(g.key, in + sizeof(w), g.key_len);
 	if (g.n_crc) {

@@ -47,7 +47,7 @@ static void release_sources(struct fetch *f)
 {
 	for (uint32_t k = 0; k < f->n_sources; k++) {
 		struct source *s = &f->sources[k];
-		if (s->state == SOURCE_GRANTED)
+		if (s->state == SOURCE_GRANTED && !s->grant.has_bytes)
 			peer_release_grant(s->peer, s->grant.grant);
 		free(s->grant.crc);
 		if (s->peer)

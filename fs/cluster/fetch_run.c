@@ -89,8 +89,8 @@ static void note_grant(struct fetch *f, const struct peer_grant *g)
 	f->n_crc = g->n_crc;
 }
 
-/* Asks a holder, lock not held. Its state is ours to set. */
-static int ask(struct fetch *f, struct source *s)
+/* Asks a holder, lock not held. Its state is ours to set. The bytes may come along into buf (NULL: not). */
+static int ask(struct fetch *f, struct source *s, void *buf)
 {
 	struct fetcher *t = f->c->fetcher;
 	int64_t deadline = now_mono_ns() + GRANT_NS;
@@ -98,7 +98,10 @@ static int ask(struct fetch *f, struct source *s)
 
 	if (!s->peer)
 		s->peer = cluster_peer(f->c, s->slot, deadline);
-	int rc = s->peer ? peer_ask_grant(s->peer, version, f->path, f->name, &s->grant, deadline) : -ENOENT;
+	int rc = -ENOENT;
+	if (s->peer)
+		rc = peer_ask_bytes(s->peer, version, f->path, f->name, buf, buf ? PEER_INLINE_MAX : 0, &s->grant,
+				    deadline);
 	bool has_grant = !rc;
 	pthread_mutex_lock(&t->lock);
 	if (has_grant && !is_right(f, &s->grant))
@@ -109,13 +112,13 @@ static int ask(struct fetch *f, struct source *s)
 	s->state = rc ? SOURCE_BAD : SOURCE_GRANTED;
 	pthread_cond_broadcast(&t->changed);
 	pthread_mutex_unlock(&t->lock);
-	if (rc && has_grant)
+	if (rc && has_grant && !s->grant.has_bytes)
 		peer_release_grant(s->peer, s->grant.grant);
 	return rc;
 }
 
 /* A source that has granted. -ENOENT: none is left. */
-static int get_source(struct fetch *f, struct source **out)
+static int get_source(struct fetch *f, void *buf, struct source **out)
 {
 	struct fetcher *t = f->c->fetcher;
 	int64_t late_ns = now_mono_ns() + HEDGE_NS;
@@ -140,7 +143,7 @@ static int get_source(struct fetch *f, struct source **out)
 		pthread_mutex_unlock(&t->lock);
 		if (!s)
 			return -ENOENT;
-		int rc = is_granted ? 0 : ask(f, s);
+		int rc = is_granted ? 0 : ask(f, s, buf);
 		if (!rc) {
 			*out = s;
 			return 0;
@@ -222,11 +225,16 @@ static int read_step(struct fetch *f, uint64_t off, size_t len, char *dst, size_
 {
 	int64_t began_ns = now_mono_ns();
 	struct source *s;
-	int rc = get_source(f, &s);
+	/* Of a small object, one thread alone asks, for all of it, into its buffer. */
+	int rc = get_source(f, !f->map && !off ? dst : NULL, &s);
 
 	*n_out = 0;
 	if (rc)
 		return rc;
+	if (s->grant.has_bytes) {
+		*n_out = len;
+		return fetch_is_cancelled(f) ? -ESTALE : 0;
+	}
 	rc = peer_read(s->peer, &s->grant, off, len, dst, f->map ? on_chunk : NULL, f, n_out,
 		       now_mono_ns() + EXTENT_NS);
 	if (fetch_is_cancelled(f))

@@ -8,7 +8,7 @@
  * the cluster key. Then the end that connected asks and the other answers:
  *
  *   PING        alive, and how busy
- *   GRANT       may I read version V of this name? -> a grant id, size, checksums, what is there already
+ *   GRANT       may I read version V of this name? -> a grant id, size, checksums; or all of it, if it is small
  *   READ        [off, off + len) of a grant -> chunks as they become readable
  *   RELEASE     a grant is not needed any more
  *   INVALIDATE  these names have new versions, or none -> acknowledged when the tables have changed
@@ -39,6 +39,7 @@
 #define PEER_NAME_MAX 255
 #define PEER_CHUNK_BYTES (1u << 20) /* one checksum, one chunk; as CATALOG_CRC_CHUNK */
 #define PEER_READ_MAX (64u << 20)   /* bytes of one READ */
+#define PEER_INLINE_MAX (128u << 10) /* bytes of an object that may come with its grant */
 #define PEER_INVALIDATE_MAX 256     /* names of one INVALIDATE */
 
 struct peer_id {
@@ -60,6 +61,7 @@ struct peer_grant {
 	uint32_t n_crc;         /* ceil(size / PEER_CHUNK_BYTES); 0: not known */
 	uint32_t *crc;          /* malloc'd CRC32C per chunk; the receiver of the struct frees it */
 	uint32_t ttl_ms;        /* of the grant, renewed by each READ */
+	bool has_bytes;         /* all of them came along: there is no grant to read by, or to release */
 	bool is_partial;        /* the holder is still fetching it: READ waits for what it does not have yet */
 	uint8_t key[TRANSPORT_KEY_BYTES]; /* of registered memory, where the transport pulls */
 	uint16_t key_len;       /* 0: by READ alone */
@@ -156,6 +158,12 @@ uint64_t peer_queued_bytes(struct peer *p);
 int peer_ping(struct peer *p, int64_t deadline_ns);
 int peer_ask_grant(struct peer *p, uint64_t version, const char *dir, const char *name, struct peer_grant *out,
 		   int64_t deadline_ns);
+/*
+ * The same, and where the object has at most room <= PEER_INLINE_MAX bytes they may come along: out->has_bytes, and dst
+ * has them, compared with their checksum (-EBADMSG: wrong; counted, logged). Else dst is as it was.
+ */
+int peer_ask_bytes(struct peer *p, uint64_t version, const char *dir, const char *name, void *dst, size_t room,
+		   struct peer_grant *out, int64_t deadline_ns);
 /* Sent behind, no answer is waited for. */
 void peer_release_grant(struct peer *p, uint64_t grant);
 int peer_invalidate(struct peer *p, const struct peer_invalidation *v, size_t n, int64_t deadline_ns);

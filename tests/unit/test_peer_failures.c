@@ -107,6 +107,21 @@ EACH_TRANSPORT(peer, a_wrong_checksum_is_found)
 
 /* ---- peers that are not there ---- */
 
+EACH_TRANSPORT(peer_failures, a_small_object_with_a_wrong_checksum)
+{
+	uint8_t buf[1000] = { 0 };
+	struct peer_grant g;
+	struct two t;
+
+	open_two(&t, ops, (struct peer_node_conf){ .size = sizeof(buf) });
+	t.holder.corrupt_off = 500;
+	cr_assert_eq(peer_ask_bytes(t.p, 0, "/", "a", buf, sizeof(buf), &g, SOON), -EBADMSG);
+	cr_assert_eq(stats_of(&t).n_bad_chunks, 1);
+	cr_assert_eq(buf[0], 0, "wrong bytes go nowhere");
+	cr_assert(peer_is_usable(t.p));
+	close_two(&t);
+}
+
 EACH_TRANSPORT(peer, a_peer_that_is_not_there_costs_once_and_comes_back)
 {
 	struct peer_node_conf conf = { .transport = ops, .key = key_a, .node = 2, .size = MIB(8) };

@@ -257,7 +257,7 @@ Test(wire, granted_goes_round)
 	cr_assert_eq(d.key[2], 3);
 	cr_assert(d.is_partial);
 	free(d.crc);
-	bytes[34] = 2; /* a flag of a later version */
+	bytes[34] = 4; /* a flag of a later version */
 	cr_assert_eq(wire_granted_decode(bytes, (size_t)len, &d), -EPROTO);
 	bytes[34] = 0;
 	cr_assert_eq(wire_granted_decode(bytes, (size_t)len, &d), 0);
@@ -273,6 +273,28 @@ Test(wire, granted_goes_round)
 	cr_assert_eq(wire_granted_encode(&g, bytes, sizeof(bytes)), -EINVAL);
 	g.grant = 1;
 	g.size = UINT64_MAX;
+	cr_assert_eq(wire_granted_encode(&g, bytes, sizeof(bytes)), -EINVAL);
+}
+
+Test(wire, granted_with_the_bytes)
+{
+	uint32_t crc = 5;
+	struct peer_grant g = { .grant = 9, .version = 8, .size = 3, .n_crc = 1, .crc = &crc, .has_bytes = true };
+	struct peer_grant d;
+	uint8_t bytes[64];
+	ssize_t len = wire_granted_encode(&g, bytes, sizeof(bytes));
+
+	cr_assert_eq(len, 40 + 4 + 3);
+	cr_assert_eq(wire_granted_decode(bytes, (size_t)len, &d), 0);
+	cr_assert(d.has_bytes);
+	free(d.crc);
+	cr_assert_eq(wire_granted_decode(bytes, (size_t)len - 1, &d), -EPROTO);
+	bytes[34] |= 1; /* nobody has the bytes of what is still being fetched */
+	cr_assert_eq(wire_granted_decode(bytes, (size_t)len, &d), -EPROTO);
+	g.n_crc = 0;
+	cr_assert_eq(wire_granted_encode(&g, bytes, sizeof(bytes)), -EINVAL);
+	g.n_crc = 1;
+	g.size = PEER_INLINE_MAX + 1;
 	cr_assert_eq(wire_granted_encode(&g, bytes, sizeof(bytes)), -EINVAL);
 }
 
