@@ -4,10 +4,10 @@
  * answers as if nobody else had anything.
  *
  *   announce.c    what changes here is told to the directory; follow.c: then to the holders of what it replaced
- *   resync.c      all of it again, after the directory was away
+ *   resync.c      all of it again, after the directory was away, or a node that may not have told us
  *   tombstone.c   what was removed here stays removed
  *   remote.c      names that others have: lookup, listing
- *   fetch.c       their bytes: into a frame of our own, one fetch per object whoever waits for it
+ *   fetch.c       their bytes: into a frame of our own, one fetch per object whoever waits for it; fetch.h lists more
  *   serve.c       our bytes for them: grants
  *   invalidate.c  what others changed
  *   letter.c      the same as bytes, for whom we reach through the directory alone
