@@ -86,7 +86,7 @@ enum mcfs_op {
 	MCFS_OP_LOOKUP = 1,   /* names of one directory -> struct mcfs_state each */
 	MCFS_OP_READ = 2,     /* objects -> buffer */
 	MCFS_OP_WRITE = 3,    /* buffer -> new objects, each published whole */
-	MCFS_OP_PREFETCH = 4, /* objects move to DRAM; done when they are on their way */
+	MCFS_OP_PREFETCH = 4, /* objects move to DRAM: of this node, done when they are on their way; of others, when here */
 };
 
 enum mcfs_submit_flags {
@@ -165,7 +165,7 @@ struct mcfs_item {
 	int32_t status;            /* out: 0 or a negative errno; -ENOENT: no such object */
 	uint8_t tier;              /* out: where the bytes came from, enum mcfs_tier */
 	uint8_t reserved_out[3];
-	uint64_t bytes;            /* out: moved; less than asked only at the end of the object */
+	uint64_t bytes;            /* out: moved; less than asked only at the end of the object. PREFETCH: come from others */
 	uint64_t size;             /* out: of the object */
 	uint64_t version;          /* out */
 };

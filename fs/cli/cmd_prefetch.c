@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mooncakectl prefetch: opens files, which brings what other nodes hold to this one, several at a time. */
+/* mooncakectl prefetch: opens files, which brings what other nodes hold to this one, and waits for it, several at a time. */
 #include "cli/cli.h"
 #include "cli/crew.h"
 #include "cli/text.h"
@@ -13,10 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define N_THREADS 16
 #define LOOK_MS 100
+#define PIECE_BYTES (1 << 20)
 
 struct prefetch {
 	char **paths;
@@ -31,6 +33,28 @@ static void interrupt(int signo)
 	is_interrupted = 1;
 }
 
+/* Of a file that lies elsewhere the bytes come behind the open: one of each piece is waited for. */
+static int await_bytes(struct prefetch *p, int fd, off_t size)
+{
+	char state[sizeof("remote")];
+	char byte;
+
+	if (fgetxattr(fd, "user.mooncake.state", state, sizeof(state)) != 6 || memcmp(state, "remote", 6)) {
+		atomic_fetch_add(&p->bytes, (unsigned long long)size);
+		return 0;
+	}
+	for (off_t at = 0, end; at < size && !is_interrupted; at = end) {
+		end = size - at < PIECE_BYTES ? size : at + PIECE_BYTES;
+		ssize_t n = pread(fd, &byte, 1, at);
+		if (n <= 0) {
+			errno = n ? errno : EIO;
+			return -1;
+		}
+		atomic_fetch_add(&p->bytes, (unsigned long long)(end - at));
+	}
+	return 0;
+}
+
 static void bring(void *arg, unsigned worker, size_t item)
 {
 	struct prefetch *p = arg;
@@ -40,12 +64,11 @@ static void bring(void *arg, unsigned worker, size_t item)
 	if (is_interrupted)
 		return;
 	int fd = open(p->paths[item], O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st)) {
+	if (fd < 0 || fstat(fd, &st) || (S_ISREG(st.st_mode) && await_bytes(p, fd, st.st_size))) {
 		cli_error("%s: %m", p->paths[item]);
 		atomic_fetch_add(&p->n_failed, 1);
-	} else if (S_ISREG(st.st_mode)) {
+	} else if (S_ISREG(st.st_mode) && !is_interrupted) {
 		atomic_fetch_add(&p->n_files, 1);
-		atomic_fetch_add(&p->bytes, (unsigned long long)st.st_size);
 	}
 	if (fd >= 0)
 		close(fd);
@@ -55,7 +78,7 @@ int run_prefetch(const struct command *cmd, int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = interrupt};
 	struct common_options options = {0};
-	struct prefetch p = {0};
+	static struct prefetch p; /* until the end of the process */
 	struct crew *crew;
 	char size[TEXT_BYTES];
 	int rc = common_parse(cmd, argc, argv, false, 1, -1, &options);
@@ -72,9 +95,10 @@ int run_prefetch(const struct command *cmd, int argc, char **argv)
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	crew_begin(crew, 0, n);
-	while (!crew_wait(crew, LOOK_MS))
+	while (!crew_wait(crew, LOOK_MS) && !is_interrupted)
 		continue;
-	crew_stop(crew);
+	if (!is_interrupted)
+		crew_stop(crew); /* else they may wait for long, and end with the process */
 	int exit_code = p.n_failed || is_interrupted ? CLI_FAILED : CLI_OK;
 	if (options.json)
 		return print_json(json_pack("{s:I, s:I, s:I, s:b}", "files", (json_int_t)p.n_files, "bytes",

@@ -149,7 +149,7 @@ int fetch_await(struct fetch *f, size_t len, uint64_t off, struct space_wait *w,
 int fetch_name(struct fs *fs, uint64_t dir_ino, const char *name, struct space_wait *w);
 /* The same for a name that this node does not have, in two steps, so that many can be on their way together. */
 int fetch_begin(struct fs *fs, uint64_t dir_ino, const char *name, struct space_wait *w, struct fetch **out);
-/* Gives f up. */
-int fetch_wait(struct fetch *f, struct space_wait *w);
+/* Gives f up; if it was interrupted and nobody else waits, the fetch ends. *bytes_out (may be NULL): how much has come. */
+int fetch_wait(struct fetch *f, struct space_wait *w, uint64_t *bytes_out);
 
 #endif

@@ -154,6 +154,7 @@ struct fetch *fetch_find_announced(struct fetcher *t, uint64_t dir_ino, const ch
 	if (!f || !f->is_announced)
 		return NULL;
 	f->refs++;
+	f->left_ns = 0;
 	return f;
 }
 
@@ -316,10 +317,12 @@ static struct fetch *find_fetch(struct fetcher *t, uint64_t id)
 {
 	struct fetch *f = t->fetches;
 
-	while (f && f->id != id)
+	while (f && (f->id != id || f->is_cancelled))
 		f = f->next;
-	if (f)
+	if (f) {
 		f->refs++;
+		f->left_ns = 0;
+	}
 	return f;
 }
 
@@ -346,7 +349,24 @@ static struct fetch *join(struct fetcher *t, struct fetch *f)
 	return f;
 }
 
-int fetch_wait(struct fetch *f, struct space_wait *w)
+bool fetch_is_last_locked(const struct fetch *f)
+{
+	return f->refs == f->n_taken + 2; /* the caller's, and that of the threads */
+}
+
+/* lock held. */
+static uint64_t arrived_bytes(const struct fetch *f)
+{
+	uint64_t n = 0;
+
+	if (f->is_over && !f->rc)
+		return f->e.size;
+	for (uint64_t k = 0; f->map && k * PEER_CHUNK_BYTES < f->e.size; k++)
+		n += f->chunks[k];
+	return n * PEER_CHUNK_BYTES < f->e.size ? n * PEER_CHUNK_BYTES : f->e.size;
+}
+
+int fetch_wait(struct fetch *f, struct space_wait *w, uint64_t *bytes_out)
 {
 	struct fetcher *t = f->c->fetcher;
 	int rc = 0;
@@ -359,8 +379,14 @@ int fetch_wait(struct fetch *f, struct space_wait *w)
 		if (w->is_interrupted && w->is_interrupted(w->arg))
 			rc = -EINTR;
 	}
+	if (rc && fetch_is_last_locked(f)) {
+		f->is_cancelled = true;
+		pthread_cond_broadcast(&t->work);
+	}
 	if (!rc)
 		rc = f->is_over ? f->rc : -ESHUTDOWN;
+	if (bytes_out)
+		*bytes_out = arrived_bytes(f);
 	pthread_mutex_unlock(&t->lock);
 	fetch_put(f);
 	return rc;
@@ -423,7 +449,7 @@ int fetch_object(struct fs *fs, struct inode *i, struct space_wait *w)
 	int rc = fetch_begin_inode(fs, i, w, &f);
 
 	if (f)
-		rc = fetch_wait(f, w);
+		rc = fetch_wait(f, w, NULL);
 	return fetch_pause_if_stale(rc);
 }
 
@@ -435,7 +461,7 @@ int fetch_name(struct fs *fs, uint64_t dir_ino, const char *name, struct space_w
 	for (int n = 0; rc == -ESTALE && n < MAX_TRIES; n++) {
 		rc = fetch_begin(fs, dir_ino, name, w, &f);
 		if (!rc)
-			rc = fetch_wait(f, w);
+			rc = fetch_wait(f, w, NULL);
 		if (rc && !catalog_exists(fs->catalog, dir_ino, name))
 			rc = 0; /* the newer version was made here */
 		fetch_pause_if_stale(rc);

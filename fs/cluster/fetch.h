@@ -65,10 +65,11 @@ struct fetch {
 				  * the line is slow and a reader wants another range */
 	uint8_t *chunks;         /* 1: readable; of PEER_CHUNK_BYTES each, where the frame is mapped */
 	int64_t arrived_ns;      /* the last of them */
+	int64_t left_ns;         /* nobody wants it since then; 0: somebody does */
 	int fd;                  /* of the frame, where it is mapped: for peers; -1 */
 	bool is_announced;       /* before its bytes are here */
 	uint32_t refs;           /* waiters, and while it runs the threads */
-	bool is_cancelled;       /* the name has changed */
+	bool is_cancelled;       /* the name has changed, or nobody wants it any more */
 	bool has_failed;         /* an extent found no source */
 	bool has_moved_on;       /* a holder has another version by now */
 	bool is_ending;          /* one thread has seen it come to its end, and ends it: no extent is taken any more */
@@ -97,6 +98,8 @@ void fetch_put(struct fetch *f);
 /* Its result; gives up what the threads hold of it. */
 void fetch_end(struct fetch *f, int rc);
 
+/* Nobody but the caller, who has a ref, wants it. lock held. */
+bool fetch_is_last_locked(const struct fetch *f);
 /* The fetch behind an inode, with a ref. *out NULL: it is here. */
 int fetch_begin_inode(struct fs *fs, struct inode *i, struct space_wait *w, struct fetch **out);
 /* Returns rc. A holder was faster than the directory: by the time the kernel looks again it knows as well. */

@@ -47,6 +47,10 @@ static void let_go(struct fs *fs, struct fetch *f, uint32_t *n_holds)
 	pthread_mutex_unlock(&fs->lock);
 	if (must_free)
 		object_free_unlocked(fs, o);
+	pthread_mutex_lock(&f->c->fetcher->lock);
+	if (fetch_is_last_locked(f))
+		f->left_ns = now_mono_ns();
+	pthread_mutex_unlock(&f->c->fetcher->lock);
 	fetch_put(f);
 }
 
@@ -84,7 +88,7 @@ int fetch_open(struct fs *fs, struct inode *i, struct space_wait *w, struct fetc
 	if (!f)
 		return fetch_pause_if_stale(rc);
 	if (!f->map)
-		return fetch_pause_if_stale(fetch_wait(f, w));
+		return fetch_pause_if_stale(fetch_wait(f, w, NULL));
 	if (hold(fs, f, &f->n_handles))
 		*out = f;
 	else

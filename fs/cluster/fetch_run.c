@@ -17,6 +17,8 @@
 #define SLOW_NS (200ll * 1000 * 1000)
 /* One that takes longer to answer is not waited for where there are others. */
 #define HEDGE_NS (100ll * 1000 * 1000)
+/* Who closes a file and opens it again goes on with what has come. */
+#define LINGER_NS (5000ll * 1000 * 1000)
 #define GRANT_NS (2ll * 1000 * 1000 * 1000)
 
 static uint64_t extent_off(uint32_t k)
@@ -172,6 +174,7 @@ static int on_chunk(void *arg, uint64_t off, size_t len)
 	(void)len; /* a chunk, or the last one's rest */
 	f->chunks[off / PEER_CHUNK_BYTES] = 1;
 	f->arrived_ns = now_mono_ns();
+	f->is_cancelled |= f->left_ns && f->arrived_ns - f->left_ns > LINGER_NS;
 	pthread_cond_broadcast(&f->c->fetcher->changed);
 	return f->is_cancelled || f->c->fetcher->is_stopping ? -ESTALE : 0;
 }

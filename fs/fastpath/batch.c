@@ -401,9 +401,7 @@ void batch_share(struct batch *b, executor_part_fn part, void *arg, uint32_t n, 
 
 static bool must_stop(void *arg)
 {
-	struct batch *b = arg;
-
-	return b->is_cancelled || (b->is_interrupted && b->is_interrupted(b->arg));
+	return batch_stopped(arg);
 }
 
 struct space_wait batch_wait(struct batch *b)

@@ -115,9 +115,12 @@ static void fetch_chunk(struct batch *b, uint32_t from, uint32_t to, struct obje
 	for (uint32_t k = from; k < to; k++) {
 		if (!fetches[k - from])
 			continue;
-		int rc = fetch_wait(fetches[k - from], &w);
+		uint64_t bytes;
+		int rc = fetch_wait(fetches[k - from], &w, &bytes);
+		if (b->io.op == MCFS_OP_PREFETCH)
+			b->items[k].bytes = bytes;
 		if (rc) {
-			b->items[k].status = rc == -ESTALE ? -ENOENT : rc;
+			b->items[k].status = rc == -ESTALE ? -ENOENT : rc == -EINTR ? batch_stopped(b) : rc;
 			continue;
 		}
 		guard_lock(&fs->lock);
@@ -285,6 +288,14 @@ static void read_chunk(struct batch *b, uint32_t from, uint32_t to)
 	counter_add(fastpath_read_bytes, bytes);
 }
 
+/* Items that were not begun. */
+static void give_up(struct batch *b, uint32_t from, uint32_t to)
+{
+	for (uint32_t k = from; k < to; k++)
+		if (!b->items[k].status)
+			b->items[k].status = b->stopped;
+}
+
 struct reading {
 	struct batch *batch;
 	uint32_t chunk; /* items of one */
@@ -301,9 +312,7 @@ static void read_part(void *arg, uint32_t n)
 		read_chunk(b, from, to);
 		return;
 	}
-	for (uint32_t k = from; k < to; k++)
-		if (!b->items[k].status)
-			b->items[k].status = b->stopped;
+	give_up(b, from, to);
 }
 
 void batch_read(struct batch *b)
@@ -324,6 +333,10 @@ void batch_prefetch(struct batch *b)
 
 	for (uint32_t k = 0; k < b->io.n_items; k += CHUNK) {
 		uint32_t to = b->io.n_items - k < CHUNK ? b->io.n_items : k + CHUNK;
+		if (batch_stopped(b)) {
+			give_up(b, k, b->io.n_items);
+			break;
+		}
 		hold_chunk(b, k, to, held);
 		pthread_mutex_lock(&b->session->fs->lock);
 		for (uint32_t m = k; m < to; m++) {

@@ -2,10 +2,12 @@
 """Bytes that lie on another node are read as if they lay here: whole, right, and fetched once."""
 import errno
 import hashlib
+import json
 import mmap
 import os
 import random
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -305,6 +307,72 @@ def test_prefetch_pulls_ahead(cluster, cdir):
         os.close(fd)
     before = b.rx_bytes()
     assert get(b.at(name)) == data and get(c.at(name)) == data and b.rx_bytes() == before
+
+
+def test_prefetch_says_how_much_came(new_cluster, relay):
+    """mooncakectl prefetch returns when all of it is here; interrupted, it says what came, and the rest stops coming."""
+    c = new_cluster(2, dram="320M")
+    c[0].behind(relay)
+    c.start()
+    size = 64 * MIB
+    for name in ("f", "g"):
+        put_seen(c, name, pattern(1, size))
+    assert ctl_json("prefetch", c[1].at("f")) == {"files": 1, "bytes": size, "failed": 0, "interrupted": False}
+    assert xattr(c[1].at("f"), "tier") == "dram"
+    relay.set(rate=4 * MIB)
+    before = c[1].rx_bytes()
+    p = subprocess.Popen([env.CTL, "prefetch", "--json", c[1].at("g")], stdout=subprocess.PIPE)
+    seconds_until(lambda: c[1].rx_bytes() > before, 10, "it comes")
+    time.sleep(1)
+    p.send_signal(signal.SIGINT)
+    took, (said, _) = timed(p.communicate)
+    said = json.loads(said)
+    print(f"interrupted: {said}, {took:.2f} s")
+    assert said["interrupted"] and said["files"] == 0 and 0 < said["bytes"] < size and took < env.scaled(2)
+    time.sleep(7)
+    there = c[1].rx_bytes()
+    time.sleep(1.5)
+    assert c[1].rx_bytes() == there < before + size
+    relay.set(rate=0)
+    assert get(c[1].at("g")) == pattern(1, size)
+
+
+def test_a_prefetch_of_a_session_is_cancelled(new_cluster, relay):
+    """Its completion comes soon, each item says how much came, and what nobody wants stops coming."""
+    c = new_cluster(2, dram="320M")
+    c[0].behind(relay)
+    c.start()
+    if not c[1].passthrough_live:
+        pytest.skip("buffers need passthrough")
+    size = 24 * MIB
+    for name in ("f", "g"):
+        put_seen(c, name, pattern(1, size))
+    relay.set(rate=8 * MIB)
+    s = fp.Session(c[1].path, fresh_name(), MIB)
+    try:
+        folder = s.open_dir(c[1].path)
+        at = s.items([s.named(folder, name, 0, 0, mode=0) for name in ("f", "g", "none")])
+        ticket = s.submit(op=fp.PREFETCH, flags=fp.ASYNC, n_items=3, items=at)["ticket"]
+        seconds_until(lambda: c[1].rx_bytes() > 4 * MIB, 10, "it comes")
+        s.cancel(ticket)
+        took, completions = timed(s.collect)
+        print(f"{took * 1000:.1f} ms: {completions}")
+        assert took < env.scaled(1) and completions[0][0] == ticket
+        f, g, none = s.outcome(at, 3)
+        print([(i["status"], i["bytes"]) for i in (f, g, none)])
+        assert f["status"] == g["status"] == -errno.ECANCELED and none["status"] == -errno.ENOENT
+        assert 0 < f["bytes"] + g["bytes"] < 2 * size and none["bytes"] == 0
+        time.sleep(1)
+        there = c[1].rx_bytes()
+        time.sleep(1)
+        assert c[1].rx_bytes() == there
+        relay.set(rate=0)
+        at = s.items([s.named(folder, name, 0, 0, mode=0) for name in ("f", "g")])
+        s.submit(op=fp.PREFETCH, n_items=2, items=at)
+        assert [(i["status"], i["bytes"]) for i in s.outcome(at, 2)] == [(0, size)] * 2
+    finally:
+        s.close()
+    assert get(c[1].at("f")) == pattern(1, size)
 
 
 # ---- room ----
