@@ -97,10 +97,12 @@ void cluster_dir_moved(struct fs *fs, uint64_t ino, uint64_t to_dir, const char 
 /*
  * A name that the catalog does not have. *inode_out gets one more ref. A directory is made here as well; a file is an
  * inode without an object, which its first open fetches; at once, if that open was stale. -ENOENT: nobody has it, or
- * nobody can be asked.
+ * nobody can be asked; -EAGAIN: this node alone, so the catalog has to be asked again.
  */
 int remote_lookup(struct fs *fs, struct inode *dir, const char *name, const struct caller_id *who,
 		  struct inode **inode_out);
+/* The catalog does not have what the directory says that we do: it hears so. */
+void remote_disown(struct fs *fs, uint64_t dir_ino, const char *name);
 /* An open by this thread is answered ESTALE: the kernel's next walk is its last, so its LOOKUP makes sure. */
 void remote_retry_follows(struct fs *fs, pid_t tid);
 /* That walk is over: what it was for is done, or there is no such name. */

@@ -151,8 +151,8 @@ struct fetch *fetch_find_announced(struct fetcher *t, uint64_t dir_ino, const ch
 	guard_lock(&t->lock);
 	struct fetch *f = find_named(t, dir_ino, name);
 
-	if (!f || !f->is_announced)
-		return NULL;
+	if (!f || !f->is_announced || !f->map)
+		return NULL; /* a small one is an object in a moment */
 	f->refs++;
 	f->left_ns = 0;
 	return f;

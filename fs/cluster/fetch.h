@@ -104,7 +104,7 @@ bool fetch_is_last_locked(const struct fetch *f);
 int fetch_begin_inode(struct fs *fs, struct inode *i, struct space_wait *w, struct fetch **out);
 /* Returns rc. A holder was faster than the directory: by the time the kernel looks again it knows as well. */
 int fetch_pause_if_stale(int rc);
-/* One that peers know of, with a ref; NULL: none of that name. */
+/* A large one that peers know of, with a ref; NULL: none of that name. */
 struct fetch *fetch_find_announced(struct fetcher *t, uint64_t dir_ino, const char *name);
 
 /* ---- fetch_run.c ---- */

@@ -28,7 +28,7 @@
 #define LOOKUP_NS (1000ll * 1000 * 1000)
 #define LIST_NS (5000ll * 1000 * 1000)
 /* Between an open that was stale and the kernel's next walk, and from its LOOKUP to its OPEN. */
-#define RETRY_NS (500ll * 1000 * 1000)
+#define RETRY_NS (2000ll * 1000 * 1000)
 #define MAX_TRIES 20
 
 void entry_of_value(const struct directory_value *v, struct entry *e)
@@ -79,8 +79,7 @@ static bool is_alive(struct slots *s, uint16_t slot)
 }
 
 /*
- * Somebody alive has it. Ourselves do not count: our catalog does not have it, so it has gone meanwhile. Neither does
- * who has not heard yet that the name was removed here.
+ * Somebody else who is alive has it. Neither counts who has not heard yet that the name was removed here.
  */
 static bool is_had(struct slots *s, const char *dir, const char *name, const struct directory_value *v)
 {
@@ -91,6 +90,17 @@ static bool is_had(struct slots *s, const char *dir, const char *name, const str
 	return is_alive_somewhere && (dir_path_is_kv(dir) || tombstone_of(s->c->fs, dir, name) < v->version);
 }
 
+static bool is_held_here(struct cluster *c, const struct directory_value *v)
+{
+	int self = directory_slot(c->directory);
+
+	for (uint32_t k = 0; k < v->n_holders; k++)
+		if (v->holders[k] == self)
+			return true;
+	return false;
+}
+
+/* -EAGAIN: we alone have it, says the directory; the catalog, asked before, did not. */
 static int look_up(struct fs *fs, uint64_t dir_ino, const char *name, struct directory_value *v)
 {
 	struct cluster *c = fs->cluster;
@@ -107,11 +117,12 @@ static int look_up(struct fs *fs, uint64_t dir_ino, const char *name, struct dir
 	struct slots s = { .c = c };
 	if (is_there(v) && is_had(&s, dir, name, v))
 		return 0;
+	rc = is_there(v) && is_held_here(c, v) ? -EAGAIN : -ENOENT;
 	directory_value_fini(v);
-	return -ENOENT;
+	return rc;
 }
 
-int remote_entry(struct fs *fs, uint64_t dir_ino, const char *name, struct entry *e_out)
+static int find_entry(struct fs *fs, uint64_t dir_ino, const char *name, struct entry *e_out)
 {
 	struct directory_value v;
 	int rc = look_up(fs, dir_ino, name, &v);
@@ -121,6 +132,21 @@ int remote_entry(struct fs *fs, uint64_t dir_ino, const char *name, struct entry
 	entry_of_value(&v, e_out);
 	directory_value_fini(&v);
 	return 0;
+}
+
+int remote_entry(struct fs *fs, uint64_t dir_ino, const char *name, struct entry *e_out)
+{
+	int rc = find_entry(fs, dir_ino, name, e_out);
+
+	return rc == -EAGAIN ? -ENOENT : rc;
+}
+
+void remote_disown(struct fs *fs, uint64_t dir_ino, const char *name)
+{
+	char dir[PEER_PATH_MAX];
+
+	if (!dir_paths_get(fs->cluster->paths, dir_ino, dir))
+		fetch_disown(fs->cluster, dir_ino, dir, name, 0);
 }
 
 void remote_sizes(struct fs *fs, uint64_t dir_ino, const char *const *names, size_t n, int64_t *sizes_out)
@@ -286,7 +312,7 @@ int remote_lookup(struct fs *fs, struct inode *dir, const char *name, const stru
 		  struct inode **inode_out)
 {
 	struct entry e;
-	int rc = dir->kind == INODE_DIR ? remote_entry(fs, dir->key, name, &e) : -ENOENT;
+	int rc = dir->kind == INODE_DIR ? find_entry(fs, dir->key, name, &e) : -ENOENT;
 
 	if (rc)
 		return rc;

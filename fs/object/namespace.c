@@ -226,6 +226,25 @@ static int lookup_settled(struct fs *fs, struct inode *dir, const char *name, ui
 	return rc == -ESTALE ? -ENOENT : rc; /* its bytes are on a disk that is not there */
 }
 
+/* It may be made here while others are asked, who say that it is ours, and replaced by others before we look again. */
+static int lookup_elsewhere(struct fs *fs, struct inode *dir, const char *name, const struct caller_id *who,
+			    struct inode **inode_out, uint64_t *expired_id_out)
+{
+	int rc = -EAGAIN;
+
+	for (int tries = 0; rc == -EAGAIN && tries < MAX_TRIES; tries++) {
+		rc = remote_lookup(fs, dir, name, who, inode_out);
+		if (rc != -ENOENT && rc != -EAGAIN)
+			break;
+		int here_rc = lookup_settled(fs, dir, name, (uint32_t)who->tid, inode_out, expired_id_out);
+		rc = here_rc == -ENOENT && !*expired_id_out ? rc : here_rc;
+	}
+	if (rc != -EAGAIN)
+		return rc;
+	remote_disown(fs, dir->key, name);
+	return -ENOENT;
+}
+
 static int lookup_published(struct fs *fs, struct inode *dir, const char *name, const struct caller_id *who,
 			    struct inode **inode_out)
 {
@@ -235,12 +254,8 @@ static int lookup_published(struct fs *fs, struct inode *dir, const char *name, 
 
 	if (rc == -ESTALE)
 		rc = lookup_settled(fs, dir, name, tid, inode_out, &expired_id);
-	if (rc == -ENOENT && !expired_id && fs->cluster) {
-		rc = remote_lookup(fs, dir, name, who, inode_out);
-		/* It may have been made here while others were asked, who say that it is ours. */
-		if (rc == -ENOENT)
-			rc = lookup_settled(fs, dir, name, tid, inode_out, &expired_id);
-	}
+	if (rc == -ENOENT && !expired_id && fs->cluster)
+		rc = lookup_elsewhere(fs, dir, name, who, inode_out, &expired_id);
 	if (expired_id) {
 		counter_inc(expired);
 		space_remove_by_id(fs, expired_id);
