@@ -73,7 +73,7 @@ void directory_health_down(struct directory *d, int rc, const char *text)
 	pthread_mutex_lock(&h->lock);
 	bool was_up = atomic_load(&h->is_up);
 	/* A first failure and a new kind of failure are news. */
-	bool is_news = h->error != -rc || !strstr(h->text, text);
+	bool is_news = h->error != -rc || strcmp(h->text, words);
 	h->error = -rc;
 	memcpy(h->text, words, sizeof(words));
 	atomic_store(&h->is_up, false);

@@ -175,6 +175,8 @@ static int slot_renew(struct directory *d, struct redis *r)
 	if (!rc && sent_ns - l->touched_ns >= TOUCH_NS) {
 		rc = directory_slot_touch(d, r, io_deadline(d), slot);
 		l->touched_ns = sent_ns;
+		if (rc == -ENOSPC)
+			rc = 0; /* the lease was renewed all the same, and the claim stays */
 	}
 	if (rc == -EAGAIN) {
 		slot_set(d, -1, EAGAIN, "the lease ran out");

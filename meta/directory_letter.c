@@ -217,7 +217,10 @@ static int letter_handle(struct box *b, const struct redis_reply *entry)
 	char ack[DIRECTORY_KEY_BYTES];
 	int rc = 0;
 
-	if (entry->kind != REDIS_ARRAY || !entry->n || redis_reply_at(entry, 0).kind != REDIS_BYTES)
+	if (entry->kind != REDIS_ARRAY || !entry->n)
+		return -EIO;
+	struct redis_reply id = redis_reply_at(entry, 0);
+	if (id.kind != REDIS_BYTES)
 		return -EIO;
 	bool is_sound = letter_fields(entry, f);
 	if (!is_sound) {
@@ -231,8 +234,7 @@ static int letter_handle(struct box *b, const struct redis_reply *entry)
 	} else if (directory_slot(d) != (int)b->slot || !directory_lease_holds(d)) {
 		return 0; /* it may be for who has the slot now */
 	}
-	struct redis_reply id = redis_reply_at(entry, 0);
-	if (!rc)
+	if (!rc) /* else the connection is gone, and the reply with it */
 		rc = redis_append(b->redis, 3, (const char *[]){"XDEL", b->key, (const char *)id.bytes}, NULL);
 	b->n_owed += !rc;
 	return rc;

@@ -62,6 +62,7 @@ struct directory_queue {
 	pthread_t thread;
 	struct directory_change *first, *last;		 /* to be sent, in order of seq */
 	struct directory_change *refused, *refused_last; /* to be told so */
+	bool is_refusing;				 /* some are being told */
 	uint64_t next_seq, done_seq;			 /* all changes up to done_seq are done */
 	uint64_t urgent_seq;				 /* up to here nothing waits for its time */
 	uint64_t bytes, n;

@@ -146,7 +146,7 @@ int directory_flush(struct directory *d, int64_t deadline_ns)
 	if (q->urgent_seq < target)
 		q->urgent_seq = target;
 	pthread_cond_signal(&q->changed);
-	while (q->done_seq < target || q->refused) {
+	while (q->done_seq < target || q->refused || q->is_refusing) {
 		if (q->stopping)
 			return -ECANCELED;
 		if (!directory_cond_wait(&q->moved, &q->lock, deadline_ns))
@@ -245,6 +245,7 @@ static void batch_return(struct batch *b, size_t n_finished, size_t bytes_finish
 	q->n -= n_finished;
 	q->bytes -= bytes_finished;
 	q->done_seq = (q->first ? q->first->seq : q->next_seq) - 1;
+	q->is_refusing = false;
 	if (failed)
 		q->next_send_ns = directory_now_ns() + RETRY_NS;
 	pthread_cond_broadcast(&q->moved);
@@ -315,6 +316,7 @@ static bool queue_take(struct batch *b, struct directory_change **refused_out)
 	for (;;) {
 		*refused_out = q->refused;
 		q->refused = q->refused_last = NULL;
+		q->is_refusing = *refused_out;
 		if (q->stopping)
 			return false;
 		int64_t at_ns = send_time_locked(d);

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "directory_parts.h"
 #include "lib/directory_box.h"
 
 TestSuite(directory_away, .init = directory_box_init, .fini = directory_box_fini, .timeout = 60);
@@ -294,6 +296,89 @@ Test(directory_away, a_server_out_of_memory_says_so)
 	cr_expect(directory_box_wait(takes_changes, d, 2000), "as soon as a beat has found it");
 	cr_expect_eq(directory_box_announce(d, "/kv", "after", &v, NULL), 0);
 	cr_expect(directory_box_wait(resynced_twice, d, 10000), "what was lost is made up for");
+}
+
+/* Of how often a claim is touched: a minute would be long for a test. */
+static void touch_claim_now(struct directory *d)
+{
+	d->lease.touched_ns = directory_now_ns() - 3600 * NS_PER_S;
+}
+
+static bool has_touched_claim(struct directory *d)
+{
+	return directory_now_ns() - d->lease.touched_ns < 60 * NS_PER_S;
+}
+
+Test(directory_away, a_server_out_of_memory_is_there_when_the_claim_is_touched)
+{
+	struct directory *d = directory_box_node(0);
+	struct redis_reply reply;
+
+	cr_assert_eq(redis_server_run(server(), &reply, "CONFIG", "SET", "maxmemory", "1000", NULL), 0);
+	int64_t n_connections = redis_server_info(server(), "stats", "total_connections_received");
+	touch_claim_now(d);
+	cr_assert(directory_box_wait(has_touched_claim, d, 5000));
+	usleep(1000000);
+	cr_expect(stats(d).is_up);
+	cr_expect_eq(redis_server_info(server(), "stats", "total_connections_received"), n_connections,
+		     "it was not taken for away");
+}
+
+/* ---- what is told ---- */
+
+static size_t count_lines(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	size_t n = 0;
+
+	cr_assert_not_null(f);
+	for (int c; (c = fgetc(f)) != EOF;)
+		n += c == '\n';
+	fclose(f);
+	return n;
+}
+
+Test(directory_away, a_refusal_of_many_words_is_logged_once)
+{
+	static struct directory d = {.where = "127.0.0.1:1"};
+	char path[sizeof(server()->top) + 8], words[192];
+
+	memset(words, 'x', sizeof(words) - 1);
+	words[sizeof(words) - 1] = '\0';
+	snprintf(path, sizeof(path), "%s/told", server()->top);
+	cr_assert_eq(log_init(path, "test"), 0);
+	directory_health_init(&d);
+	for (int i = 0; i < 10; i++)
+		directory_health_down(&d, -EACCES, words);
+	directory_health_fini(&d);
+	log_fini();
+	cr_expect_eq(count_lines(path), 1, "%zu lines", count_lines(path));
+	unlink(path);
+}
+
+struct slow_done {
+	atomic_bool has_begun, is_over;
+};
+
+static void be_slow(void *arg, int rc, const struct directory_value *before)
+{
+	struct slow_done *done = arg;
+
+	atomic_store(&done->has_begun, true);
+	usleep(200000);
+	atomic_store(&done->is_over, true);
+}
+
+Test(directory_away, a_flush_waits_until_a_refused_change_has_been_told)
+{
+	struct directory *d = directory_box_node(0);
+	struct slow_done done = {.has_begun = false};
+
+	directory_remove(d, "/kv", "a/b", 1, be_slow, &done);
+	while (!atomic_load(&done.has_begun))
+		usleep(1000);
+	cr_expect_eq(directory_flush(d, directory_box_in_ms(5000)), 0);
+	cr_expect(atomic_load(&done.is_over));
 }
 
 /* ---- passwords ---- */
