@@ -30,8 +30,8 @@ void call_fini(struct call *c)
 
 /* ---- sending ---- */
 
-/* One sender at a time. */
-static int sender_enter(struct channel *ch, struct transport_conn **out, int64_t deadline_ns)
+/* One sender at a time. c: its call, or NULL; one that ended meanwhile must not go out over the next connection. */
+static int sender_enter(struct channel *ch, const struct call *c, struct transport_conn **out, int64_t deadline_ns)
 {
 	struct peer *p = ch->peer;
 	int rc = 0;
@@ -39,7 +39,7 @@ static int sender_enter(struct channel *ch, struct transport_conn **out, int64_t
 
 	while (ch->state == CHANNEL_OPEN && ch->is_sending && !rc)
 		rc = deadline_cond_wait(&ch->sendable, &p->lock, deadline_ns);
-	if (ch->state != CHANNEL_OPEN)
+	if (ch->state != CHANNEL_OPEN || (c && c->is_done))
 		return -ENOTCONN;
 	if (ch->is_sending)
 		return -ETIMEDOUT;
@@ -58,12 +58,12 @@ static void sender_leave(struct channel *ch)
 }
 
 /* Half a message may have gone out when this fails: then nothing else may follow, and the receiver sees the end. */
-static int send_one(struct channel *ch, enum wire_type type, uint64_t seq, const void *payload, size_t len,
+static int send_one(struct channel *ch, enum wire_type type, const struct call *c, const void *payload, size_t len,
 		    int64_t deadline_ns)
 {
-	const struct wire_header h = { .type = (uint8_t)type, .length = (uint32_t)len, .seq = seq };
+	const struct wire_header h = { .type = (uint8_t)type, .length = (uint32_t)len, .seq = c ? c->seq : 0 };
 	struct transport_conn *conn;
-	int rc = sender_enter(ch, &conn, deadline_ns);
+	int rc = sender_enter(ch, c, &conn, deadline_ns);
 
 	if (rc)
 		return rc;
@@ -76,7 +76,7 @@ static int send_one(struct channel *ch, enum wire_type type, uint64_t seq, const
 
 int channel_tell(struct channel *ch, enum wire_type type, const void *payload, size_t len, int64_t deadline_ns)
 {
-	return send_one(ch, type, 0, payload, len, deadline_ns);
+	return send_one(ch, type, NULL, payload, len, deadline_ns);
 }
 
 static void unlink_locked(struct channel *ch, struct call *c)
@@ -103,7 +103,7 @@ int channel_start_call(struct channel *ch, struct call *c, enum wire_type type, 
 	c->next = ch->calls;
 	ch->calls = c;
 	pthread_mutex_unlock(&p->lock);
-	int rc = send_one(ch, type, c->seq, payload, len, deadline_ns);
+	int rc = send_one(ch, type, c, payload, len, deadline_ns);
 	if (!rc)
 		return 0;
 	guard_lock(&p->lock);

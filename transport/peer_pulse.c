@@ -60,6 +60,9 @@ static void ping(struct peer *p, int64_t now)
 		return;
 	guard_lock(&p->lock);
 	p->is_pinging = false;
+	/* There is an answer to what did not go out, where the peer guessed the number. */
+	free(p->ping.payload);
+	p->ping.payload = NULL;
 	log_debug("peer %s: PING failed: error %d", p->name, -rc);
 }
 
