@@ -262,8 +262,11 @@ int changes_create(struct cluster *c, struct change_queue **out)
 		rc = -pthread_create(&q->resyncer, NULL, changes_resync_main, q);
 		if (!rc)
 			return 0;
+		/* The follower may be between its look and its wait. */
+		pthread_mutex_lock(&q->lock);
 		q->is_stopping = true;
 		pthread_cond_broadcast(&q->cond);
+		pthread_mutex_unlock(&q->lock);
 		pthread_join(q->follower, NULL);
 	}
 	q->is_stopped = true;

@@ -50,20 +50,27 @@ static int on_listed(void *arg, uint64_t cookie, const char *name, const struct 
 	return 0;
 }
 
+static int search_below(struct cluster *c, const char *path);
+
+static int search_subdir(struct cluster *c, const char *path, const char *name)
+{
+	autofree char *below = NULL;
+
+	if (asprintf(&below, "%s/%s", path, name) < 0)
+		return -ENOMEM;
+	return strlen(below) < PEER_PATH_MAX ? search_below(c, below) : 1;
+}
+
 /* Everything below a path is ours alone: 0; else 1 or an error. */
 static int search_below(struct cluster *c, const char *path)
 {
 	autofree struct search *s = xcalloc(1, sizeof(*s));
-	autofree char *below = NULL;
 
 	s->c = c;
 	int rc = directory_list(c->directory, path, 0, on_listed, s, now_mono_ns() + LIST_NS);
 	for (size_t k = 0; k < s->n; k++) {
-		if (!rc && asprintf(&below, "%s/%s", path, s->subdirs[k]) > 0) {
-			rc = strlen(below) < PEER_PATH_MAX ? search_below(c, below) : 1;
-			free(below);
-			below = NULL;
-		}
+		if (!rc)
+			rc = search_subdir(c, path, s->subdirs[k]);
 		free(s->subdirs[k]);
 	}
 	return rc;
