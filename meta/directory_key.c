@@ -10,6 +10,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/hex.h"
+
 #define HEX_MIN 32u
 #define HEX_MAX 64u
 #define HEX_MARK '/'
@@ -74,20 +76,12 @@ size_t directory_events_key(char key[DIRECTORY_KEY_BYTES], const char *prefix)
 	return (size_t)snprintf(key, DIRECTORY_KEY_BYTES, "%s:ev", prefix);
 }
 
-/* -1: not a digit that a packed name may have. */
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool name_is_hex(const char *name, size_t len)
 {
 	if (len < HEX_MIN || len > HEX_MAX || len % 2)
 		return false;
 	for (size_t i = 0; i < len; i++)
-		if (hex_digit(name[i]) < 0)
+		if (hex_value(name[i]) < 0 || (name[i] >= 'A' && name[i] <= 'F'))
 			return false;
 	return true;
 }
@@ -107,7 +101,7 @@ int directory_field_encode(const char *name, uint8_t field[DIRECTORY_FIELD_MAX],
 	}
 	field[0] = HEX_MARK;
 	for (size_t i = 0; i < len; i += 2)
-		field[1 + i / 2] = (uint8_t)(hex_digit(name[i]) << 4 | hex_digit(name[i + 1]));
+		field[1 + i / 2] = (uint8_t)hex_byte(name + i);
 	*len_out = 1 + len / 2;
 	return 0;
 }

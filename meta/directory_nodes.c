@@ -101,7 +101,6 @@ static int nodes_read(struct directory *d, struct redis *r, int64_t deadline_ns,
 int directory_nodes_refresh(struct directory *d, struct redis *r, int64_t deadline_ns)
 {
 	autofree struct directory_claim *claims = calloc(DIRECTORY_SLOTS, sizeof(*claims));
-	autofree struct directory_node *list = NULL;
 	size_t n = 0, n_there = 0;
 
 	if (!claims)
@@ -112,18 +111,19 @@ int directory_nodes_refresh(struct directory *d, struct redis *r, int64_t deadli
 		return rc;
 	for (unsigned s = 0; s < DIRECTORY_SLOTS; s++)
 		n_there += claims[s].is_there;
-	list = calloc(n_there + 1, sizeof(*list));
+	struct directory_node *list = calloc(n_there + 1, sizeof(*list));
 	if (!list)
 		return -ENOMEM;
 	rc = nodes_read(d, r, deadline_ns, claims, list, &n);
-	if (rc)
+	if (rc) {
+		free(list);
 		return rc;
+	}
 	guard_lock(&d->nodes.lock);
-	struct directory_node *older = d->nodes.list;
+	free(d->nodes.list);
 	d->nodes.list = list;
 	d->nodes.n = n;
 	d->nodes.read_ns = read_ns;
-	list = older;
 	return 0;
 }
 

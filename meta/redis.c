@@ -418,7 +418,7 @@ int redis_run(struct redis *r, size_t argc, const char *const *argv, const size_
 
 static int script_load(struct redis *r, const char *const *texts, unsigned script, int64_t deadline_ns)
 {
-	struct redis_reply reply;
+	struct redis_reply reply = {.kind = REDIS_NIL};
 	int rc = redis_run(r, 3, (const char *[]){"SCRIPT", "LOAD", texts[script]}, NULL, deadline_ns, &reply);
 
 	if (rc)
@@ -457,9 +457,11 @@ int redis_run_scripts(struct redis *r, const char *const *texts, const struct re
 		      int64_t deadline_ns, redis_reply_fn fn, void *arg)
 {
 	struct redis_reply reply;
-	int rc = scripts_load(r, texts, calls, n, deadline_ns);
 	size_t n_forgotten = 0;
 
+	if (!n)
+		return 0;
+	int rc = scripts_load(r, texts, calls, n, deadline_ns);
 	for (size_t i = 0; !rc && i < n; i++)
 		rc = call_append(r, &calls[i]);
 	size_t *forgotten = rc ? NULL : malloc(n * sizeof(*forgotten));

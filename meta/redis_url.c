@@ -6,18 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "base/host_port.h"
 #include "base/parse.h"
 
 #define SCHEME "redis://"
-
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 /* %XX becomes a byte, never NUL. */
 static int percent_decode(const char *text, size_t len, char out[REDIS_SECRET_MAX])
@@ -29,12 +22,10 @@ static int percent_decode(const char *text, size_t len, char out[REDIS_SECRET_MA
 		if (n + 1 >= REDIS_SECRET_MAX)
 			return -EINVAL;
 		if (c == '%') {
-			bool is_whole = len - i > 2;
-			int high = is_whole ? hex_value(text[i + 1]) : -1;
-			int low = is_whole ? hex_value(text[i + 2]) : -1;
-			if (high < 0 || low < 0 || !(high | low))
+			int byte = len - i > 2 ? hex_byte(text + i + 1) : -1;
+			if (byte <= 0)
 				return -EINVAL;
-			c = (char)(high << 4 | low);
+			c = (char)byte;
 			i += 2;
 		}
 		out[n++] = c;

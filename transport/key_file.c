@@ -8,18 +8,11 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/hex.h"
 #include "base/log.h"
 #include "mcfs/peer.h"
 
 #define FILE_BYTES 4096 /* more than that is no key file */
-
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)tolower((unsigned char)c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 static int parse(const char *text, size_t len, uint8_t out[PEER_KEY_BYTES])
 {
@@ -29,11 +22,11 @@ static int parse(const char *text, size_t len, uint8_t out[PEER_KEY_BYTES])
 		len--;
 	if (len != 2 * PEER_KEY_BYTES)
 		return -EINVAL;
-	for (size_t k = 0; k < len; k++)
-		if (hex_digit(text[k]) < 0)
+	for (size_t k = 0; k < PEER_KEY_BYTES; k++)
+		if (hex_byte(text + 2 * k) < 0)
 			return -EINVAL;
 	for (size_t k = 0; k < PEER_KEY_BYTES; k++)
-		out[k] = (uint8_t)(hex_digit(text[2 * k]) << 4 | hex_digit(text[2 * k + 1]));
+		out[k] = (uint8_t)hex_byte(text + 2 * k);
 	return 0;
 }
 
@@ -76,7 +69,7 @@ static ssize_t read_private(const char *path, char *buf, size_t room)
 
 int peer_key_read(const char *path, uint8_t key_out[PEER_KEY_BYTES])
 {
-	char text[FILE_BYTES];
+	char text[FILE_BYTES] = { 0 };
 	ssize_t len = read_private(path, text, sizeof(text));
 
 	if (len < 0)

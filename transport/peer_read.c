@@ -91,7 +91,7 @@ static int acknowledge(struct reading *r, struct transport_conn *conn)
 static int take_chunk(struct reading *r, struct transport_conn *conn, uint32_t length)
 {
 	uint8_t buf[WIRE_CHUNK_BYTES];
-	struct wire_chunk c;
+	struct wire_chunk c = { .len = 0 };
 	int rc = message_recv(conn, buf, sizeof(buf), r->deadline_ns);
 
 	if (!rc)
