@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/monotonic.h"
 #include "control/control.h"
 #include "fastpath/buffer.h"
 #include "fastpath/executor.h"
@@ -49,10 +50,7 @@ int64_t now_real_ns(void)
 
 bool fs_wait_changed(struct fs *fs, int64_t deadline_ns)
 {
-	struct timespec ts = { .tv_sec = deadline_ns / 1000000000,
-			       .tv_nsec = deadline_ns % 1000000000 };
-
-	return pthread_cond_timedwait(&fs->changed, &fs->lock, &ts) != ETIMEDOUT;
+	return clock_cond_wait(&fs->changed, &fs->lock, deadline_ns) != -ETIMEDOUT;
 }
 
 int fs_make_dirs(const char *path)
@@ -71,13 +69,9 @@ int fs_make_dirs(const char *path)
 
 static void init_locks(struct fs *fs)
 {
-	pthread_condattr_t attr;
 
 	pthread_mutex_init(&fs->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&fs->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&fs->changed);
 	for (int k = 0; k < NAME_STRIPES; k++)
 		pthread_mutex_init(&fs->name_stripes[k], NULL);
 }

@@ -8,6 +8,7 @@
 
 #include "base/counters.h"
 #include "base/log.h"
+#include "base/monotonic.h"
 #include "fs.h"
 #include "inode_table.h"
 #include "object/copies.h"
@@ -159,14 +160,11 @@ static void do_round(struct housekeeper *h, unsigned int round)
 static void *run(void *arg)
 {
 	struct housekeeper *h = arg;
-	struct timespec ts;
 
 	for (unsigned int round = 1;; round++) {
 		int64_t at = now_mono_ns() + ROUND_MS * 1000000ll;
-		ts = (struct timespec){ at / 1000000000, at % 1000000000 };
 		pthread_mutex_lock(&h->lock);
-		while (!h->is_stopping &&
-		       pthread_cond_timedwait(&h->wake, &h->lock, &ts) != ETIMEDOUT)
+		while (!h->is_stopping && !clock_cond_wait(&h->wake, &h->lock, at))
 			;
 		bool is_stopping = h->is_stopping;
 		pthread_mutex_unlock(&h->lock);
@@ -182,14 +180,10 @@ static void *run(void *arg)
 int housekeeper_start(struct fs *fs, struct housekeeper **out)
 {
 	struct housekeeper *h = xcalloc(1, sizeof(*h));
-	pthread_condattr_t attr;
 
 	h->fs = fs;
 	pthread_mutex_init(&h->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&h->wake, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&h->wake);
 	int rc = pthread_create(&h->thread, NULL, run, h);
 	if (rc) {
 		free(h);

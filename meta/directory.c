@@ -25,25 +25,6 @@
 #define IO_MIN_NS (100 * NS_PER_MS)
 #define IO_MAX_NS NS_PER_S
 
-void directory_cond_init(pthread_cond_t *cond)
-{
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(cond, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
-bool directory_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ns)
-{
-	struct timespec ts = {.tv_sec = deadline_ns / NS_PER_S, .tv_nsec = deadline_ns % NS_PER_S};
-
-	if (deadline_ns == INT64_MAX)
-		return !pthread_cond_wait(cond, lock);
-	return deadline_ns > 0 && pthread_cond_timedwait(cond, lock, &ts) != ETIMEDOUT;
-}
-
 static int conf_take(struct directory *d, const struct directory_conf *conf)
 {
 	d->conf = *conf;
@@ -141,7 +122,7 @@ err_free:
 
 void directory_destroy(struct directory *d)
 {
-	if (!directory_health_check(d) && directory_flush(d, directory_now_ns() + FLUSH_NS))
+	if (!directory_health_check(d) && directory_flush(d, clock_now_ns() + FLUSH_NS))
 		log_warn("directory %s: not all changes were sent", d->where);
 	stop_tell(d);
 	directory_queue_end(d);

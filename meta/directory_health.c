@@ -105,7 +105,7 @@ int directory_health_check(struct directory *d)
 
 void directory_damage_log(struct directory *d, const char *what)
 {
-	int64_t now = directory_now_ns(), logged = atomic_load(&d->damage_logged_ns);
+	int64_t now = clock_now_ns(), logged = atomic_load(&d->damage_logged_ns);
 
 	if ((!logged || now - logged >= DAMAGE_LOG_NS) &&
 	    atomic_compare_exchange_strong(&d->damage_logged_ns, &logged, now))

@@ -37,7 +37,7 @@
 
 static int64_t io_deadline(const struct directory *d)
 {
-	return directory_now_ns() + d->io_ns;
+	return clock_now_ns() + d->io_ns;
 }
 
 int directory_slot(struct directory *d)
@@ -50,7 +50,7 @@ bool directory_lease_holds(struct directory *d)
 	int64_t lease_ns = d->conf.lease_ms * NS_PER_MS;
 
 	return directory_slot(d) >= 0 &&
-	       directory_now_ns() < atomic_load(&d->lease.renewed_ns) + lease_ns - lease_ns / 10;
+	       clock_now_ns() < atomic_load(&d->lease.renewed_ns) + lease_ns - lease_ns / 10;
 }
 
 static void slot_set(struct directory *d, int slot, int error, const char *text)
@@ -101,12 +101,12 @@ static int identity_check(struct directory *d, struct redis *r, bool *changed_ou
 	struct directory_lease *l = &d->lease;
 	struct redis_reply reply;
 	char run_id[sizeof(l->run_id)] = "";
-	int64_t sent_ns = directory_now_ns();
+	int64_t sent_ns = clock_now_ns();
 	int rc = redis_run(r, 2, (const char *[]){"INFO", "server"}, NULL, io_deadline(d), &reply);
 
 	if (rc)
 		return rc;
-	rtt_add(d, directory_now_ns() - sent_ns);
+	rtt_add(d, clock_now_ns() - sent_ns);
 	const char *at = reply.kind == REDIS_BYTES ? strstr((const char *)reply.bytes, "run_id:") : NULL;
 	if (!at || sscanf(at, "run_id:%47[0-9a-zA-Z]", run_id) != 1)
 		return -EIO;
@@ -158,7 +158,7 @@ static int slot_get(struct directory *d, struct redis *r)
 	l->needs_resync |= !l->was_claimed || is_lost;
 	l->was_claimed = true;
 	l->self.slot = (uint16_t)slot;
-	l->touched_ns = directory_now_ns();
+	l->touched_ns = clock_now_ns();
 	slot_set(d, slot, 0, "");
 	if (is_wiped)
 		rc = event_write(d, r, io_deadline(d), "wiped");
@@ -169,7 +169,7 @@ static int slot_renew(struct directory *d, struct redis *r)
 {
 	struct directory_lease *l = &d->lease;
 	int slot = directory_slot(d);
-	int64_t sent_ns = directory_now_ns();
+	int64_t sent_ns = clock_now_ns();
 	int rc = directory_slot_renew(d, r, io_deadline(d), slot);
 
 	if (!rc && sent_ns - l->touched_ns >= TOUCH_NS) {
@@ -213,8 +213,8 @@ static int lease_beat(struct directory *d, struct redis *r)
 	l->needs_resync |= is_changed;
 	if (!rc)
 		rc = slot_keep(d, r);
-	if (!rc && directory_now_ns() - l->nodes_read_ns >= NODES_NS) {
-		l->nodes_read_ns = directory_now_ns();
+	if (!rc && clock_now_ns() - l->nodes_read_ns >= NODES_NS) {
+		l->nodes_read_ns = clock_now_ns();
 		rc = directory_nodes_refresh(d, r, io_deadline(d));
 	}
 	return rc;
@@ -223,7 +223,7 @@ static int lease_beat(struct directory *d, struct redis *r)
 static void resync_check(struct directory *d)
 {
 	struct directory_lease *l = &d->lease;
-	int64_t now_ns = directory_now_ns(), gap_min_ns = 2 * d->conf.lease_ms * NS_PER_MS;
+	int64_t now_ns = clock_now_ns(), gap_min_ns = 2 * d->conf.lease_ms * NS_PER_MS;
 
 	if (directory_slot(d) < 0)
 		return;
@@ -246,7 +246,7 @@ static bool lease_sleep(struct directory_lease *l, int64_t until_ns)
 {
 	guard_lock(&l->lock);
 	while (!l->stopping && !l->is_probe_wanted)
-		if (!directory_cond_wait(&l->wake, &l->lock, until_ns))
+		if (clock_cond_wait(&l->wake, &l->lock, until_ns))
 			break;
 	l->is_probe_wanted = false;
 	return !l->stopping;
@@ -254,7 +254,7 @@ static bool lease_sleep(struct directory_lease *l, int64_t until_ns)
 
 static void lease_goodbye(struct directory *d, struct redis *r)
 {
-	int64_t deadline_ns = directory_now_ns() + GOODBYE_NS;
+	int64_t deadline_ns = clock_now_ns() + GOODBYE_NS;
 	int slot = directory_slot(d), rc = 0;
 
 	atomic_store(&d->lease.slot, -1);
@@ -291,7 +291,7 @@ static void *lease_main(void *arg)
 			resync_check(d);
 			wait_ns = d->conf.lease_ms * NS_PER_MS / 5;
 		}
-	} while (lease_sleep(l, directory_now_ns() + wait_ns));
+	} while (lease_sleep(l, clock_now_ns() + wait_ns));
 	lease_goodbye(d, l->redis);
 	redis_destroy(l->redis);
 	return NULL;
@@ -306,7 +306,7 @@ int directory_lease_start(struct directory *d)
 	if (!l->redis)
 		return -ENOMEM;
 	pthread_mutex_init(&l->lock, NULL);
-	directory_cond_init(&l->wake);
+	clock_cond_init(&l->wake);
 	l->error = EAGAIN;
 	snprintf(l->text, sizeof(l->text), "none yet");
 	atomic_store(&l->slot, -1);

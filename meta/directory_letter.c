@@ -142,7 +142,7 @@ static int letter_step(struct directory *d, struct redis *r, struct letter *l, i
 
 static int letter_try(struct directory *d, struct letter *l, int64_t deadline_ns)
 {
-	int64_t limit_ns = directory_now_ns() + d->io_ns;
+	int64_t limit_ns = clock_now_ns() + d->io_ns;
 	bool is_patient = deadline_ns >= limit_ns;
 	struct redis *r;
 	uint64_t epoch;
@@ -175,7 +175,7 @@ int directory_post(struct directory *d, uint16_t slot, const void *bytes, size_t
 		int rc = letter_try(d, &l, deadline_ns);
 		if (rc != -EAGAIN)
 			return rc;
-		int64_t left_ms = (deadline_ns - directory_now_ns()) / NS_PER_MS;
+		int64_t left_ms = (deadline_ns - clock_now_ns()) / NS_PER_MS;
 		if (left_ms <= 0)
 			return -ETIMEDOUT;
 		if (!letter_sleep(d, wait_ms < left_ms ? wait_ms : left_ms))
@@ -266,18 +266,18 @@ static int box_empty(struct box *b)
 	int rc = 0;
 
 	if (!redis_is_idle(b->redis))
-		rc = directory_connect(d, b->redis, directory_now_ns() + d->io_ns);
+		rc = directory_connect(d, b->redis, clock_now_ns() + d->io_ns);
 	if (rc)
 		return rc;
 	b->slot = (unsigned)directory_slot(d);
 	directory_box_key(b->key, d->prefix, b->slot);
 	const char *argv[] = {"XREAD", "COUNT", READ_MAX, "BLOCK", READ_MS, "STREAMS", b->key, "0"};
 	rc = redis_run(b->redis, sizeof(argv) / sizeof(*argv), argv, NULL,
-		       directory_now_ns() + READ_NS + d->io_ns, &reply);
+		       clock_now_ns() + READ_NS + d->io_ns, &reply);
 	b->n_owed = 0;
 	if (!rc)
 		rc = letters_handle(b, &reply);
-	int64_t deadline_ns = directory_now_ns() + d->io_ns;
+	int64_t deadline_ns = clock_now_ns() + d->io_ns;
 	for (; !rc && b->n_owed; b->n_owed--) {
 		rc = redis_next(b->redis, deadline_ns, &reply);
 		if (!rc && reply.kind == REDIS_FAILURE)

@@ -125,7 +125,7 @@ static int bucket_append(struct list *l, struct redis *r, const char *command, u
 /* An exchange of a whole list waits no longer than one of our own threads. */
 static int64_t exchange_deadline(const struct list *l)
 {
-	int64_t limit_ns = directory_now_ns() + l->d->io_ns;
+	int64_t limit_ns = clock_now_ns() + l->d->io_ns;
 
 	return limit_ns < l->deadline_ns ? limit_ns : l->deadline_ns;
 }
@@ -178,7 +178,7 @@ static int list_exchange(struct list *l, exchange_fn fn, unsigned first, unsigne
 	if (rc)
 		return rc;
 	rc = fn(l, r, first, end);
-	if (!redis_is_connected(r) && (rc != -ETIMEDOUT || directory_now_ns() < l->deadline_ns))
+	if (!redis_is_connected(r) && (rc != -ETIMEDOUT || clock_now_ns() < l->deadline_ns))
 		directory_health_down(l->d, rc, redis_text(r));
 	directory_pool_put(l->d, r, epoch);
 	return rc;

@@ -176,7 +176,7 @@ static int lookup_twice(struct lookup *l, int64_t deadline_ns)
 	int rc = -ETIMEDOUT;
 
 	for (int n = 0; rc == -ETIMEDOUT && !l->n_replies && n < 2; n++) {
-		int64_t limit_ns = directory_now_ns() + l->d->conf.lookup_ms * NS_PER_MS;
+		int64_t limit_ns = clock_now_ns() + l->d->conf.lookup_ms * NS_PER_MS;
 		bool has_time = deadline_ns >= limit_ns;
 		rc = lookup_run(l, has_time ? limit_ns : deadline_ns, has_time && n);
 		if (!has_time)

@@ -105,7 +105,7 @@ int directory_nodes_refresh(struct directory *d, struct redis *r, int64_t deadli
 
 	if (!claims)
 		return -ENOMEM;
-	int64_t read_ns = directory_now_ns();
+	int64_t read_ns = clock_now_ns();
 	int rc = directory_claims_read(d, r, deadline_ns, claims);
 	if (rc)
 		return rc;
@@ -148,7 +148,7 @@ size_t directory_each_node(struct directory *d, void (*fn)(void *arg, const stru
 	size_t n = 0;
 
 	pthread_mutex_lock(&d->nodes.lock);
-	int64_t read_ns = d->nodes.read_ns, now_ns = directory_now_ns();
+	int64_t read_ns = d->nodes.read_ns, now_ns = clock_now_ns();
 	list = d->nodes.n ? malloc(d->nodes.n * sizeof(*list)) : NULL;
 	for (size_t i = 0; list && i < d->nodes.n; i++)
 		n += node_now(d, &d->nodes.list[i], read_ns, now_ns, &list[n]);
@@ -163,13 +163,13 @@ static bool node_remembered(struct directory *d, uint16_t slot, struct directory
 	guard_lock(&d->nodes.lock);
 	for (size_t i = 0; i < d->nodes.n; i++)
 		if (d->nodes.list[i].slot == slot)
-			return node_now(d, &d->nodes.list[i], d->nodes.read_ns, directory_now_ns(), out);
+			return node_now(d, &d->nodes.list[i], d->nodes.read_ns, clock_now_ns(), out);
 	return false;
 }
 
 int directory_node_of(struct directory *d, uint16_t slot, struct directory_node *out, int64_t deadline_ns)
 {
-	int64_t limit_ns = directory_now_ns() + d->conf.lookup_ms * NS_PER_MS;
+	int64_t limit_ns = clock_now_ns() + d->conf.lookup_ms * NS_PER_MS;
 	bool is_patient = deadline_ns >= limit_ns;
 	struct directory_node n;
 	struct redis *r;

@@ -18,23 +18,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <time.h>
 
+#include "base/monotonic.h"
 #include "directory_key.h"
 #include "mcfs/directory.h"
 #include "redis.h"
 
-#define NS_PER_MS INT64_C(1000000)
-#define NS_PER_S INT64_C(1000000000)
 #define DIRECTORY_POOL_MAX 16u
-
-static inline int64_t directory_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * NS_PER_S + ts.tv_nsec;
-}
 
 struct directory_health {
 	pthread_mutex_t lock;
@@ -127,11 +117,6 @@ struct directory {
 		n_resyncs, n_letters;
 	_Atomic int64_t rtt_ns, damage_logged_ns;
 };
-
-/* Initializes a condition that waits by CLOCK_MONOTONIC, and waits so. */
-void directory_cond_init(pthread_cond_t *cond);
-/* False: the deadline has passed. */
-bool directory_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ns);
 
 /* ---- health ---- */
 

@@ -20,7 +20,7 @@
 void directory_pool_init(struct directory *d)
 {
 	pthread_mutex_init(&d->pool.lock, NULL);
-	directory_cond_init(&d->pool.freed);
+	clock_cond_init(&d->pool.freed);
 }
 
 void directory_pool_fini(struct directory *d)
@@ -82,7 +82,7 @@ static int pool_wait(struct directory *d, int64_t deadline_ns, struct redis **ou
 			p->n_open++;
 			return 0;
 		}
-		if (!directory_cond_wait(&p->freed, &p->lock, deadline_ns))
+		if (clock_cond_wait(&p->freed, &p->lock, deadline_ns))
 			return -ETIMEDOUT;
 	}
 }

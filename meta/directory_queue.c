@@ -73,7 +73,7 @@ static bool queue_has_room_locked(struct directory *d, const struct directory_ch
 	while (q->bytes + c->bytes > d->conf.max_queue_bytes) {
 		if (q->stopping || !directory_resync_is_caller(d) || !directory_can_send(d))
 			return false;
-		directory_cond_wait(&q->moved, &q->lock, directory_now_ns() + RETRY_NS);
+		clock_cond_wait(&q->moved, &q->lock, clock_now_ns() + RETRY_NS);
 	}
 	return true;
 }
@@ -108,7 +108,7 @@ static void change_queue(struct directory *d, enum directory_script script, cons
 	struct directory_change *c = directory_change_create(script, dir, name, version, value, done, arg);
 
 	if (c) {
-		c->due_ns = delay_ms ? directory_now_ns() + delay_ms * NS_PER_MS : 0;
+		c->due_ns = delay_ms ? clock_now_ns() + delay_ms * NS_PER_MS : 0;
 		queue_put(d, c);
 		return;
 	}
@@ -149,7 +149,7 @@ int directory_flush(struct directory *d, int64_t deadline_ns)
 	while (q->done_seq < target || q->refused || q->is_refusing) {
 		if (q->stopping)
 			return -ECANCELED;
-		if (!directory_cond_wait(&q->moved, &q->lock, deadline_ns))
+		if (clock_cond_wait(&q->moved, &q->lock, deadline_ns))
 			return -ETIMEDOUT;
 	}
 	return 0;
@@ -179,7 +179,7 @@ static void batch_reply(void *arg, size_t i, const struct redis_reply *reply)
 static int batch_send(struct batch *b, struct redis *r)
 {
 	int slot = directory_slot(b->d);
-	int64_t deadline_ns = directory_now_ns() + b->d->io_ns;
+	int64_t deadline_ns = clock_now_ns() + b->d->io_ns;
 	int rc = 0;
 
 	b->rc = 0;
@@ -247,7 +247,7 @@ static void batch_return(struct batch *b, size_t n_finished, size_t bytes_finish
 	q->done_seq = (q->first ? q->first->seq : q->next_seq) - 1;
 	q->is_refusing = false;
 	if (failed)
-		q->next_send_ns = directory_now_ns() + RETRY_NS;
+		q->next_send_ns = clock_now_ns() + RETRY_NS;
 	pthread_cond_broadcast(&q->moved);
 }
 
@@ -284,7 +284,7 @@ static int64_t send_time_locked(struct directory *d)
 	if (!q->first)
 		return INT64_MAX;
 	if (!directory_can_send(d))
-		return directory_now_ns() + RETRY_NS;
+		return clock_now_ns() + RETRY_NS;
 	return due_ns > q->next_send_ns ? due_ns : q->next_send_ns;
 }
 
@@ -303,7 +303,7 @@ static void batch_fill_locked(struct batch *b)
 		q->last = NULL;
 	q->due_ns = q->first ? 0 : INT64_MAX;
 	if (b->d->conf.announce_rate)
-		q->next_send_ns = directory_now_ns() + (int64_t)b->n * NS_PER_S / b->d->conf.announce_rate;
+		q->next_send_ns = clock_now_ns() + (int64_t)b->n * NS_PER_S / b->d->conf.announce_rate;
 }
 
 /* Waits for a batch or for changes that were refused; false: it is to end. */
@@ -320,11 +320,11 @@ static bool queue_take(struct batch *b, struct directory_change **refused_out)
 		if (q->stopping)
 			return false;
 		int64_t at_ns = send_time_locked(d);
-		if (directory_can_send(d) && at_ns <= directory_now_ns())
+		if (directory_can_send(d) && at_ns <= clock_now_ns())
 			batch_fill_locked(b);
 		if (b->n || *refused_out)
 			return true;
-		directory_cond_wait(&q->changed, &q->lock, at_ns);
+		clock_cond_wait(&q->changed, &q->lock, at_ns);
 	}
 }
 
@@ -391,8 +391,8 @@ int directory_queue_start(struct directory *d)
 	q->next_seq = 1;
 	q->due_ns = INT64_MAX;
 	pthread_mutex_init(&q->lock, NULL);
-	directory_cond_init(&q->changed);
-	directory_cond_init(&q->moved);
+	clock_cond_init(&q->changed);
+	clock_cond_init(&q->moved);
 	rc = -pthread_create(&q->thread, NULL, queue_main, b);
 	if (!rc)
 		return 0;

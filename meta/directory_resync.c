@@ -50,7 +50,7 @@ static void *resync_main(void *arg)
 int directory_resync_start(struct directory *d)
 {
 	pthread_mutex_init(&d->resync.lock, NULL);
-	directory_cond_init(&d->resync.wake);
+	clock_cond_init(&d->resync.wake);
 	int rc = -pthread_create(&d->resync.thread, NULL, resync_main, d);
 	if (rc) {
 		pthread_cond_destroy(&d->resync.wake);

@@ -140,7 +140,7 @@ static int slot_try(struct directory *d, struct redis *r, int64_t deadline_ns, i
 		    const struct directory_claim *there)
 {
 	struct script_result res;
-	int64_t sent_ns = directory_now_ns();
+	int64_t sent_ns = clock_now_ns();
 	int rc = lease_run(d, r, deadline_ns, slot, DIRECTORY_TAKE, &res);
 
 	if (rc)
@@ -231,7 +231,7 @@ int directory_slot_claim(struct directory *d, struct redis *r, int64_t deadline_
 int directory_slot_renew(struct directory *d, struct redis *r, int64_t deadline_ns, int slot)
 {
 	struct script_result res;
-	int64_t sent_ns = directory_now_ns();
+	int64_t sent_ns = clock_now_ns();
 	int rc = lease_run(d, r, deadline_ns, slot, DIRECTORY_RENEW, &res);
 
 	if (rc)

@@ -7,9 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/monotonic.h"
 #include "directory_wire.h"
-
-#define NS_PER_S INT64_C(1000000000)
 
 _Static_assert(DIRECTORY_SLOTS <= UINT16_MAX + 1 && DIRECTORY_HOLDERS_MAX <= UINT8_MAX, "the byte map's widths");
 

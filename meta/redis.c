@@ -25,7 +25,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#define NS_PER_S INT64_C(1000000000)
+#include "base/monotonic.h"
+
 #define SHA_BYTES 41
 #define READ_GUARD_S 1 /* for a read that poll promised would not wait */
 #define OUT_KEEP_BYTES (1u << 20)
@@ -119,21 +120,13 @@ const char *redis_text(const struct redis *r)
 
 /* ---- waiting ---- */
 
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * NS_PER_S + ts.tv_nsec;
-}
-
 /* Until the socket is ready for one of events. */
 static int redis_wait(struct redis *r, short events, int64_t deadline_ns)
 {
 	struct pollfd fds[2] = {{.fd = r->context->fd, .events = events}, {.fd = r->stop_fd, .events = POLLIN}};
 
 	for (;;) {
-		int64_t left = deadline_ns - now_ns();
+		int64_t left = deadline_ns - clock_now_ns();
 		if (left <= 0)
 			return redis_fail(r, -ETIMEDOUT, "no answer in time");
 		struct timespec ts = {.tv_sec = left / NS_PER_S, .tv_nsec = left % NS_PER_S};
@@ -227,7 +220,7 @@ static int redis_login(struct redis *r, const struct redis_address *a, int64_t d
 
 int redis_connect(struct redis *r, const struct redis_address *a, const char *host, int64_t deadline_ns)
 {
-	int64_t left = deadline_ns - now_ns();
+	int64_t left = deadline_ns - clock_now_ns();
 
 	redis_disconnect(r);
 	if (left <= 0)

@@ -53,11 +53,6 @@ static void compute(const struct auth *a, const char *label, const struct wire_h
 	}
 }
 
-static bool is_same(const struct peer_id *a, const struct peer_id *b)
-{
-	return a->node == b->node && a->incarnation == b->incarnation;
-}
-
 /* ---- asker ---- */
 
 int auth_begin(const struct auth *a, enum wire_role role, const struct peer_id *to, struct wire_hello *out)
@@ -81,7 +76,7 @@ int auth_check_welcome(const struct auth *a, const struct wire_hello *h, const s
 	compute(a, "mcfs holder", h, w, mac);
 	if (CRYPTO_memcmp(mac, w->mac, sizeof(mac)))
 		return -EACCES;
-	return is_same(&w->id, &h->to) ? 0 : -ESTALE;
+	return peer_id_is_same(&w->id, &h->to) ? 0 : -ESTALE;
 }
 
 void auth_prove(const struct auth *a, const struct wire_hello *h, const struct wire_welcome *w,
@@ -98,7 +93,7 @@ int auth_answer(const struct auth *a, const struct wire_hello *h, struct wire_we
 
 	if (h->has_key != !!a->key || memcmp(h->cluster, a->cluster, sizeof(h->cluster)))
 		return -EACCES;
-	if (!is_same(&h->to, &a->self))
+	if (!peer_id_is_same(&h->to, &a->self))
 		return -ESTALE;
 	int rc = fill_nonce(w.nonce);
 	if (rc)

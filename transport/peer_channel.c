@@ -13,13 +13,13 @@
 void channel_init(struct channel *ch, struct peer *p, enum wire_role role)
 {
 	*ch = (struct channel){ .peer = p, .role = role };
-	deadline_cond_init(&ch->sendable);
+	clock_cond_init(&ch->sendable);
 }
 
 void call_init(struct call *c, enum wire_type answer)
 {
 	*c = (struct call){ .answer = answer };
-	deadline_cond_init(&c->done);
+	clock_cond_init(&c->done);
 }
 
 void call_fini(struct call *c)
@@ -38,7 +38,7 @@ static int sender_enter(struct channel *ch, const struct call *c, struct transpo
 	guard_lock(&p->lock);
 
 	while (ch->state == CHANNEL_OPEN && ch->is_sending && !rc)
-		rc = deadline_cond_wait(&ch->sendable, &p->lock, deadline_ns);
+		rc = clock_cond_wait(&ch->sendable, &p->lock, deadline_ns);
 	if (ch->state != CHANNEL_OPEN || (c && c->is_done))
 		return -ENOTCONN;
 	if (ch->is_sending)
@@ -123,7 +123,7 @@ int channel_call(struct channel *ch, struct call *c, enum wire_type type, const 
 		return rc;
 	guard_lock(&p->lock);
 	while (!c->is_done && !rc)
-		rc = deadline_cond_wait(&c->done, &p->lock, deadline_ns);
+		rc = clock_cond_wait(&c->done, &p->lock, deadline_ns);
 	if (c->is_done)
 		return c->rc;
 	unlink_locked(ch, c);
@@ -313,7 +313,7 @@ int channel_open(struct channel *ch, struct attempt *a, int64_t deadline_ns)
 	uint32_t n_failed = ch->n_failed;
 	int rc = 0;
 	while (ch->state == CHANNEL_CONNECTING && a->epoch == p->epoch && ch->n_failed == n_failed && !rc)
-		rc = deadline_cond_wait(&p->changed, &p->lock, deadline_ns);
+		rc = clock_cond_wait(&p->changed, &p->lock, deadline_ns);
 	if (a->epoch != p->epoch)
 		rc = p->down_rc;
 	else if (ch->n_failed != n_failed)

@@ -117,7 +117,7 @@ int peer_endpoint_create(const struct peer_conf *conf, struct peer_endpoint **ou
 	if (!e)
 		return -ENOMEM;
 	pthread_mutex_init(&e->lock, NULL);
-	deadline_cond_init(&e->changed);
+	clock_cond_init(&e->changed);
 	take_conf(e, conf);
 	rc = conf->transport->create(&transport_conf, &e->transport);
 	if (rc)

@@ -49,7 +49,7 @@ int lane_take(struct attempt *a, struct lane **out, int64_t deadline_ns)
 
 	line_up_locked(p, &me);
 	while (a->epoch == p->epoch && !(p->waiters == &me && (l = find_free_locked(p))) && !rc)
-		rc = deadline_cond_wait(&p->changed, &p->lock, deadline_ns);
+		rc = clock_cond_wait(&p->changed, &p->lock, deadline_ns);
 	leave_line_locked(p, &me);
 	if (a->epoch != p->epoch)
 		return p->down_rc;

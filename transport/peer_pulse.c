@@ -168,7 +168,7 @@ static bool sleep_a_tick(struct peer_endpoint *e, int64_t *late_ns_out)
 	guard_lock(&e->lock);
 
 	while (!e->is_stopping && !rc)
-		rc = deadline_cond_wait(&e->changed, &e->lock, until);
+		rc = clock_cond_wait(&e->changed, &e->lock, until);
 	int64_t late_ns = clock_now_ns() - until;
 	*late_ns_out = late_ns > LATE_MS * NS_PER_MS ? late_ns : 0;
 	return !e->is_stopping;

@@ -22,11 +22,6 @@
 #define COMPLAIN_NS (10 * NS_PER_S)
 #define RETRY_MS 100 /* after accept failed, as for want of descriptors */
 
-static bool is_same(const struct peer_id *a, const struct peer_id *b)
-{
-	return a->node == b->node && a->incarnation == b->incarnation;
-}
-
 /* ---- one connection ---- */
 
 static bool has_older_locked(struct peer_endpoint *e, const struct served *s)
@@ -35,7 +30,7 @@ static bool has_older_locked(struct peer_endpoint *e, const struct served *s)
 
 	for (struct served *o = e->served; o; o = o->next) {
 		if (!o->is_greeted || o->is_over || o->role != s->role || o->serial >= s->serial ||
-		    !is_same(&o->from, &s->from))
+		    !peer_id_is_same(&o->from, &s->from))
 			continue;
 		if (o->conn)
 			o->conn->ops->shutdown(o->conn);
@@ -58,7 +53,7 @@ static int take_place(struct served *s, const struct wire_hello *h)
 	if (s->role == WIRE_LANE)
 		return 0;
 	while (has_older_locked(e, s) && !rc && !e->is_stopping)
-		rc = deadline_cond_wait(&e->changed, &e->lock, deadline_ns);
+		rc = clock_cond_wait(&e->changed, &e->lock, deadline_ns);
 	return e->is_stopping ? -ECANCELED : rc ? -EBUSY : 0;
 }
 
@@ -215,7 +210,7 @@ static bool pause_unless_stopping(struct peer_endpoint *e)
 	guard_lock(&e->lock);
 
 	while (!e->is_stopping && !rc)
-		rc = deadline_cond_wait(&e->changed, &e->lock, until);
+		rc = clock_cond_wait(&e->changed, &e->lock, until);
 	return !e->is_stopping;
 }
 

@@ -20,7 +20,7 @@ static struct peer *peer_create(struct peer_endpoint *e, const struct peer_id *i
 	p->id = *id;
 	p->n_lanes = e->conf.n_lanes;
 	pthread_mutex_init(&p->lock, NULL);
-	deadline_cond_init(&p->changed);
+	clock_cond_init(&p->changed);
 	for (int k = 0; k < N_CHANNELS; k++)
 		channel_init(&p->channels[k], p, (enum wire_role)k);
 	call_init(&p->ping, WIRE_PONG);
@@ -41,7 +41,7 @@ static struct peer *find_locked(struct peer_endpoint *e, const struct peer_id *i
 {
 	struct peer *p = e->peers;
 
-	while (p && (p->id.node != id->node || p->id.incarnation != id->incarnation))
+	while (p && !peer_id_is_same(&p->id, id))
 		p = p->next;
 	return p;
 }

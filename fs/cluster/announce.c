@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "base/monotonic.h"
 #include "cluster/change.h"
 #include "cluster/paths.h"
 #include "fs.h"
@@ -198,11 +199,8 @@ static bool wait_done(struct change_queue *q, struct change *x, int64_t deadline
 
 	guard_lock(&q->lock);
 	while (!x->is_done && !q->is_stopping && now_mono_ns() < deadline_ns &&
-	       !directory_state(x->c->directory, why, sizeof(why))) {
-		int64_t until_ns = now_mono_ns() + LOOK_NS;
-		struct timespec ts = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
-		pthread_cond_timedwait(&q->cond, &q->lock, &ts);
-	}
+	       !directory_state(x->c->directory, why, sizeof(why)))
+		clock_cond_wait(&q->cond, &q->lock, now_mono_ns() + LOOK_NS);
 	if (!x->is_done)
 		x->is_followed = true;
 	return x->is_done;
@@ -247,15 +245,11 @@ int announce_copy(struct cluster *c, uint64_t dir_ino, const char *dir, const ch
 int changes_create(struct cluster *c, struct change_queue **out)
 {
 	struct change_queue *q = xcalloc(1, sizeof(*q));
-	pthread_condattr_t attr;
 
 	q->c = c;
 	q->incarnations = xcalloc(DIRECTORY_SLOTS, sizeof(*q->incarnations));
 	pthread_mutex_init(&q->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&q->cond, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&q->cond);
 	*out = q;
 	int rc = -pthread_create(&q->follower, NULL, changes_follow, q);
 	if (!rc) {

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/counters.h"
+#include "base/monotonic.h"
 #include "base/thread_buffer.h"
 #include "cluster/paths.h"
 #include "fs.h"
@@ -474,15 +475,11 @@ int fetch_name(struct fs *fs, uint64_t dir_ino, const char *name, struct space_w
 int fetcher_create(struct cluster *c, struct fetcher **out)
 {
 	struct fetcher *t = xcalloc(1, sizeof(*t));
-	pthread_condattr_t attr;
 
 	t->c = c;
 	pthread_mutex_init(&t->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&t->work, &attr);
-	pthread_cond_init(&t->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&t->work);
+	clock_cond_init(&t->changed);
 	*out = t;
 	for (; t->n_threads < FETCH_THREADS; t->n_threads++) {
 		int rc = -pthread_create(&t->threads[t->n_threads], NULL, fetch_extents, t);

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/monotonic.h"
 #include "cluster/change.h"
 #include "cluster/paths.h"
 #include "fs.h"
@@ -74,9 +75,7 @@ static int resync_name(void *arg, uint64_t parent, const char *name, const struc
 /* q->lock held. False: it ended meanwhile. */
 static bool wait_until(struct change_queue *q, int64_t end_ns)
 {
-	struct timespec ts = { .tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000 };
-
-	return pthread_cond_timedwait(&q->cond, &q->lock, &ts) != ETIMEDOUT && !q->is_stopping;
+	return !clock_cond_wait(&q->cond, &q->lock, end_ns) && !q->is_stopping;
 }
 
 /* Who was away lets the others say first what was removed meanwhile: the directory may have lost it. */

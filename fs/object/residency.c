@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "base/monotonic.h"
 #include "fs.h"
 #include "object/object.h"
 #include "options.h"
@@ -13,7 +14,6 @@
 struct residency *residency_create(const struct options *opt)
 {
 	struct residency *r = xcalloc(1, sizeof(*r));
-	pthread_condattr_t attr;
 
 	r->copies_at_publish = opt->writeback == WRITEBACK_ALWAYS;
 	r->copies_at_use = opt->writeback == WRITEBACK_SECOND;
@@ -23,10 +23,7 @@ struct residency *residency_create(const struct options *opt)
 	r->ssd = policy_lru_create();
 	if (!r->dram || !r->reserve || !r->ssd)
 		abort();
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&r->work, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&r->work);
 	return r;
 }
 

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/crc.h"
 #include "base/log.h"
+#include "base/monotonic.h"
 #include "base/parse.h"
 #include "fs.h"
 #include "object/object.h"
@@ -113,9 +114,7 @@ static bool keep_rate(struct scrub *s, uint64_t more_bytes)
 	if (st->rate_bytes) {
 		double due_ns = (double)st->bytes_checked / (double)st->rate_bytes * 1e9;
 		int64_t at = s->start_ns + (int64_t)due_ns - BURST_NS;
-		struct timespec ts = { at / 1000000000, at % 1000000000 };
-		while (!s->is_stopping && now_mono_ns() < at &&
-		       pthread_cond_timedwait(&s->wake, &s->lock, &ts) != ETIMEDOUT)
+		while (!s->is_stopping && now_mono_ns() < at && !clock_cond_wait(&s->wake, &s->lock, at))
 			;
 	}
 	return !s->is_stopping;
@@ -256,14 +255,10 @@ static void *run(void *arg)
 struct scrub *scrub_create(struct fs *fs)
 {
 	struct scrub *s = xcalloc(1, sizeof(*s));
-	pthread_condattr_t attr;
 
 	s->fs = fs;
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&s->wake, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&s->wake);
 	return s;
 }
 

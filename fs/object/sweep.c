@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "base/monotonic.h"
 #include "fs.h"
 #include "object/frame_set.h"
 #include "object/object.h"
@@ -32,7 +33,6 @@ struct sweep {
 
 struct sweep *sweep_create(struct fs *fs, struct frame_set *dram, struct frame_set *ssd)
 {
-	pthread_condattr_t attr;
 
 	if (!dram->n && !ssd->n)
 		return NULL;
@@ -43,10 +43,7 @@ struct sweep *sweep_create(struct fs *fs, struct frame_set *dram, struct frame_s
 	s->sets[SSD] = *ssd;
 	*dram = *ssd = (struct frame_set){ .ids = NULL };
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&s->wake, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&s->wake);
 	return s;
 }
 
@@ -54,10 +51,9 @@ struct sweep *sweep_create(struct fs *fs, struct frame_set *dram, struct frame_s
 static bool pause_a_little(struct sweep *s)
 {
 	int64_t until = now_mono_ns() + PAUSE_NS;
-	struct timespec ts = { until / 1000000000, until % 1000000000 };
 
 	guard_lock(&s->lock);
-	while (!s->is_stopping && pthread_cond_timedwait(&s->wake, &s->lock, &ts) != ETIMEDOUT)
+	while (!s->is_stopping && !clock_cond_wait(&s->wake, &s->lock, until))
 		;
 	return !s->is_stopping;
 }

@@ -33,7 +33,7 @@ static struct channel *const ch = &peer.channels[WIRE_CONTROL];
 static void init(void)
 {
 	pthread_mutex_init(&peer.lock, NULL);
-	deadline_cond_init(&peer.changed);
+	clock_cond_init(&peer.changed);
 	channel_init(ch, &peer, WIRE_CONTROL);
 	ch->state = CHANNEL_OPEN;
 	ch->conn = &old_conn;

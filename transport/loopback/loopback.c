@@ -225,7 +225,7 @@ static int loop_listen(struct transport *t, const char *address, struct transpor
 		return rc;
 	}
 	l->base.ops = &transport_loopback;
-	deadline_cond_init(&l->changed);
+	clock_cond_init(&l->changed);
 	pthread_mutex_lock(&registry.lock);
 	if (!l->port)
 		l->port = free_port_locked(l->host);
@@ -250,7 +250,7 @@ static int loop_accept(struct transport_listener *base, int64_t deadline_ns, str
 	guard_lock(&registry.lock);
 
 	while (!l->is_stopped && !l->n_pending) {
-		int rc = deadline_cond_wait(&l->changed, &registry.lock, deadline_ns);
+		int rc = clock_cond_wait(&l->changed, &registry.lock, deadline_ns);
 		if (rc && !l->n_pending)
 			return rc;
 	}

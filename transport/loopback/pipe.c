@@ -15,7 +15,7 @@ int pipe_init(struct pipe *p)
 	if (!p->data)
 		return -ENOMEM;
 	pthread_mutex_init(&p->lock, NULL);
-	deadline_cond_init(&p->changed);
+	clock_cond_init(&p->changed);
 	return 0;
 }
 
@@ -46,7 +46,7 @@ int pipe_write(struct pipe *p, const void *buf, size_t len, int64_t deadline_ns)
 		size_t at = p->n_written % PIPE_BYTES;
 		size_t room = PIPE_BYTES - (size_t)(p->n_written - p->n_read);
 		if (!room) {
-			int rc = deadline_cond_wait(&p->changed, &p->lock, deadline_ns);
+			int rc = clock_cond_wait(&p->changed, &p->lock, deadline_ns);
 			if (rc)
 				return rc;
 			continue;
@@ -74,7 +74,7 @@ int pipe_read(struct pipe *p, void *buf, size_t len, int64_t deadline_ns)
 		if (!there) {
 			if (p->is_over[PIPE_WRITER])
 				return -ECONNRESET;
-			int rc = deadline_cond_wait(&p->changed, &p->lock, deadline_ns);
+			int rc = clock_cond_wait(&p->changed, &p->lock, deadline_ns);
 			if (rc)
 				return rc;
 			continue;

@@ -76,7 +76,7 @@ static int resolve_name(const char *host, const char *port, int64_t deadline_ns,
 	if (!q)
 		return -ENOMEM;
 	pthread_mutex_init(&q->lock, NULL);
-	deadline_cond_init(&q->answered);
+	clock_cond_init(&q->answered);
 	snprintf(q->host, sizeof(q->host), "%s", host);
 	snprintf(q->port, sizeof(q->port), "%s", port);
 	rc = thread_start(&thread, ask, q);
@@ -86,7 +86,7 @@ static int resolve_name(const char *host, const char *port, int64_t deadline_ns,
 	}
 	pthread_mutex_lock(&q->lock);
 	while (!q->is_answered && !rc)
-		rc = deadline_cond_wait(&q->answered, &q->lock, deadline_ns);
+		rc = clock_cond_wait(&q->answered, &q->lock, deadline_ns);
 	q->is_abandoned = !q->is_answered;
 	bool is_mine = q->is_answered;
 	pthread_mutex_unlock(&q->lock);
