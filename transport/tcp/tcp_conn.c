@@ -84,7 +84,7 @@ int tcp_format_address(const struct sockaddr_storage *sa, socklen_t len, char ou
 int tcp_conn_create(const struct tcp *t, int fd, struct transport_conn **out)
 {
 	struct tcp_conn *c = calloc(1, sizeof(*c));
-	struct sockaddr_storage sa;
+	struct sockaddr_storage sa = { .ss_family = AF_UNSPEC };
 	socklen_t len = sizeof(sa);
 	int rc = c ? set_options(fd) : -ENOMEM;
 
