@@ -25,11 +25,6 @@ struct auth {
 	char cluster[WIRE_CLUSTER_BYTES]; /* padded with zeros */
 };
 
-static inline bool peer_id_is_same(const struct peer_id *a, const struct peer_id *b)
-{
-	return a->node == b->node && a->incarnation == b->incarnation;
-}
-
 /* Asker. */
 int auth_begin(const struct auth *a, enum wire_role role, const struct peer_id *to, struct wire_hello *out);
 int auth_check_welcome(const struct auth *a, const struct wire_hello *h, const struct wire_welcome *w);

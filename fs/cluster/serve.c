@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * serve: our objects for peers. A grant holds an object open, with a descriptor of its frame, for the node that asked:
- * until it is released, the node's connection ends, or nothing was read for its time to live. Eviction passes over what
- * is open, and a name that changes meanwhile leaves the granted version readable. What is still being fetched is granted
- * too: a READ waits for what has not come.
+ * serve: our objects for peers. A grant holds an object open, with a descriptor of its frame, for the node that asked, in
+ * this life of it: until it is released, the node's connection ends, or nothing was read for its time to live. Eviction
+ * passes over what is open, and a name that changes meanwhile leaves the granted version readable. What is still being
+ * fetched is granted too: a READ waits for what has not come.
  *
  * Lock: grants->lock guards the table and the references; nothing is called under it but free and close.
  */
@@ -32,7 +32,8 @@
 
 struct grant {
 	struct grant *next;
-	uint64_t id, node;
+	uint64_t id;
+	struct peer_id from;
 	struct object *object;     /* held open; or */
 	struct fetch *fetch;       /* held, under way when it was granted */
 	int fd;                    /* of the frame, ours or the fetch's; -1: it is empty */
@@ -89,8 +90,8 @@ static struct grant **bucket_of(struct grant_table *t, uint64_t id)
 	return &t->buckets[id % N_BUCKETS];
 }
 
-/* Takes all that match out of the table. node, id 0: any; before_ns: whose time is over by then. */
-static void take_out(struct grant_table *t, uint64_t node, uint64_t id, int64_t before_ns)
+/* Takes all that match out of the table. from NULL, id 0: any; before_ns: whose time is over by then. */
+static void take_out(struct grant_table *t, const struct peer_id *from, uint64_t id, int64_t before_ns)
 {
 	struct grant *gone = NULL;
 
@@ -100,7 +101,8 @@ static void take_out(struct grant_table *t, uint64_t node, uint64_t id, int64_t 
 			continue;
 		for (struct grant **at = &t->buckets[b]; *at;) {
 			struct grant *g = *at;
-			if ((node && g->node != node) || (id && g->id != id) || g->until_ns > before_ns) {
+			if ((from && !peer_id_is_same(from, &g->from)) || (id && g->id != id) ||
+			    g->until_ns > before_ns) {
 				at = &g->next;
 				continue;
 			}
@@ -120,14 +122,14 @@ static void take_out(struct grant_table *t, uint64_t node, uint64_t id, int64_t 
 
 void grants_expire(struct grant_table *t)
 {
-	take_out(t, 0, 0, now_mono_ns());
+	take_out(t, NULL, 0, now_mono_ns());
 }
 
 void grants_destroy(struct grant_table *t)
 {
 	if (!t)
 		return;
-	take_out(t, 0, 0, INT64_MAX);
+	take_out(t, NULL, 0, INT64_MAX);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
 }
@@ -292,7 +294,7 @@ int grants_give(void *arg, const struct peer_grant_ask *ask, struct peer_grant *
 	if (!dir_path_is_kv(ask->dir) && !directory_lease_holds(c->directory))
 		return -ESTALE;
 	struct grant *g = xcalloc(1, sizeof(*g));
-	*g = (struct grant){ .node = ask->from.node, .refs = 2 /* the table's, and ours for the answer */, .fd = -1,
+	*g = (struct grant){ .from = ask->from, .refs = 2 /* the table's, and ours for the answer */, .fd = -1,
 			     .until_ns = now_mono_ns() + TTL_MS * 1000000ll, .table = c->grants };
 	int rc = grant_any(c, ask, g, deadline_ns);
 	if (rc) {
@@ -306,7 +308,7 @@ int grants_give(void *arg, const struct peer_grant_ask *ask, struct peer_grant *
 	}
 	rc = copy_answer(g, out);
 	if (rc)
-		take_out(c->grants, g->node, g->id, INT64_MAX);
+		take_out(c->grants, &g->from, g->id, INT64_MAX);
 	else
 		counter_inc(grants);
 	grant_put(g);
@@ -315,14 +317,14 @@ int grants_give(void *arg, const struct peer_grant_ask *ask, struct peer_grant *
 
 /* ---- READ ---- */
 
-static struct grant *get(struct grant_table *t, uint64_t node, uint64_t id)
+static struct grant *get(struct grant_table *t, const struct peer_id *from, uint64_t id)
 {
 	guard_lock(&t->lock);
 	struct grant *g = *bucket_of(t, id);
 
 	while (g && g->id != id)
 		g = g->next;
-	if (!g || g->node != node)
+	if (!g || !peer_id_is_same(&g->from, from))
 		return NULL;
 	g->until_ns = now_mono_ns() + TTL_MS * 1000000ll;
 	g->refs++;
@@ -338,7 +340,7 @@ int grants_read(void *arg, const struct peer_id *from, uint64_t grant, uint64_t 
 		struct peer_piece *out, int64_t deadline_ns)
 {
 	struct cluster *c = arg;
-	struct grant *g = get(c->grants, from->node, grant);
+	struct grant *g = get(c->grants, from, grant);
 
 	if (!g)
 		return -ESTALE;
@@ -368,12 +370,12 @@ void grants_release(void *arg, const struct peer_id *from, uint64_t grant)
 	struct cluster *c = arg;
 
 	if (grant)
-		take_out(c->grants, from->node, grant, INT64_MAX);
+		take_out(c->grants, from, grant, INT64_MAX);
 }
 
 void grants_gone(void *arg, const struct peer_id *from)
 {
 	struct cluster *c = arg;
 
-	take_out(c->grants, from->node, 0, INT64_MAX);
+	take_out(c->grants, from, 0, INT64_MAX);
 }

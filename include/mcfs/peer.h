@@ -47,6 +47,11 @@ struct peer_id {
 	uint64_t incarnation;   /* another at each start of the daemon */
 };
 
+static inline bool peer_id_is_same(const struct peer_id *a, const struct peer_id *b)
+{
+	return a->node == b->node && a->incarnation == b->incarnation;
+}
+
 /* ---- what this node answers; called on threads of the endpoint, must return before deadline_ns ---- */
 
 struct peer_grant_ask {
