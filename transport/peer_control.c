@@ -124,8 +124,8 @@ int peer_ask_bytes(struct peer *p, uint64_t version, const char *dir, const char
 	if (!rc && version && granted.version != version)
 		rc = distrust(&a, "a grant of another version");
 	if (!rc && granted.has_bytes)
-		rc = granted.size <= room ? take_bytes(p, &c, &granted, dst) :
-					    distrust(&a, "more bytes with a grant than were asked for");
+		rc = dst && granted.size <= room ? take_bytes(p, &c, &granted, dst) :
+						   distrust(&a, "more bytes with a grant than were asked for");
 	call_fini(&c);
 	if (!rc) {
 		guard_lock(&p->lock);

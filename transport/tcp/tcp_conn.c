@@ -72,19 +72,18 @@ static int set_options(int fd)
 
 int tcp_format_address(const struct sockaddr_storage *sa, socklen_t len, char out[TRANSPORT_ADDRESS_BYTES])
 {
-	char host[NI_MAXHOST];
-	uint16_t port = ntohs(sa->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)sa)->sin6_port :
-							  ((const struct sockaddr_in *)sa)->sin_port);
+	char host[NI_MAXHOST], port[PORT_BYTES];
 
-	if (getnameinfo((const struct sockaddr *)sa, len, host, sizeof(host), NULL, 0, NI_NUMERICHOST))
+	if (getnameinfo((const struct sockaddr *)sa, len, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV))
 		return -EINVAL;
-	return address_join(host, port, out);
+	return address_join(host, (uint16_t)strtoul(port, NULL, 10), out);
 }
 
 int tcp_conn_create(const struct tcp *t, int fd, struct transport_conn **out)
 {
 	struct tcp_conn *c = calloc(1, sizeof(*c));
-	struct sockaddr_storage sa = { .ss_family = AF_UNSPEC };
+	struct sockaddr_storage sa;
 	socklen_t len = sizeof(sa);
 	int rc = c ? set_options(fd) : -ENOMEM;
 
