@@ -184,11 +184,15 @@ void cluster_destroy(struct fs *fs)
 	free(c);
 }
 
-struct peer *cluster_peer(struct cluster *c, uint16_t slot, int64_t deadline_ns)
+int cluster_peer(struct cluster *c, uint16_t slot, int64_t deadline_ns, struct peer **out)
 {
 	struct directory_node n;
+	int rc = directory_node_of(c->directory, slot, &n, deadline_ns);
 
-	if (directory_node_of(c->directory, slot, &n, deadline_ns) || n.id == c->self.node)
-		return NULL;
-	return peer_get(c->endpoint, &(struct peer_id){ n.id, n.incarnation }, n.name, n.address);
+	if (!rc && n.id == c->self.node)
+		rc = -ENOENT;
+	if (rc)
+		return rc;
+	*out = peer_get(c->endpoint, &(struct peer_id){ n.id, n.incarnation }, n.name, n.address);
+	return *out ? 0 : -ECANCELED;
 }

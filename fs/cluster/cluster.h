@@ -64,8 +64,8 @@ void cluster_stop(struct fs *fs);
 /* Leaves the directory. After all work of fs has ended, before the catalog and the tiers do. */
 void cluster_destroy(struct fs *fs);
 
-/* The peer of a slot, with one reference; NULL: nobody has it, or it is us. */
-struct peer *cluster_peer(struct cluster *c, uint16_t slot, int64_t deadline_ns);
+/* The peer of a slot, with one reference. -ENOENT: nobody has it, or it is us; -ECANCELED: we end; else nobody can say. */
+int cluster_peer(struct cluster *c, uint16_t slot, int64_t deadline_ns, struct peer **out);
 
 /* ---- announce.c: changes of this node ---- */
 

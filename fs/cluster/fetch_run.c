@@ -97,11 +97,9 @@ static int ask(struct fetch *f, struct source *s, void *buf)
 	struct fetcher *t = f->c->fetcher;
 	int64_t deadline = now_mono_ns() + GRANT_NS;
 	uint64_t version = dir_path_is_kv(f->path) ? 0 : f->id;
+	int rc = s->peer ? 0 : cluster_peer(f->c, s->slot, deadline, &s->peer);
 
-	if (!s->peer)
-		s->peer = cluster_peer(f->c, s->slot, deadline);
-	int rc = -ENOENT;
-	if (s->peer)
+	if (!rc)
 		rc = peer_ask_bytes(s->peer, version, f->path, f->name, buf, buf ? PEER_INLINE_MAX : 0, &s->grant,
 				    deadline);
 	bool has_grant = !rc;

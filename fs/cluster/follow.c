@@ -93,12 +93,12 @@ static int tell_some(struct cluster *c, uint16_t slot, struct peer *p, const str
 static int tell(struct cluster *c, uint16_t slot, const struct change *list)
 {
 	struct peer_invalidation v[PEER_INVALIDATE_MAX];
-	struct peer *p = cluster_peer(c, slot, now_mono_ns() + INVALIDATE_NS);
+	struct peer *p;
 	size_t n = 0;
-	int rc = 0;
+	int rc = cluster_peer(c, slot, now_mono_ns() + INVALIDATE_NS, &p);
 
-	if (!p)
-		return -ENOENT; /* its lease has run out */
+	if (rc)
+		return rc; /* -ENOENT: its lease has run out */
 	for (const struct change *x = list; x && !rc; x = x->next) {
 		if (!replaces(x) || !(concerns_all(x) || is_held_by(x, slot)))
 			continue;
