@@ -48,6 +48,14 @@ class Objects:
             wait_until(lambda n=node: os.path.exists(f"{n.mnt}/{last}"), f"{last} on another node")
         return first
 
+    def fill(self, nodes, n_bytes, budget_bytes):
+        """Memory is full of objects of that size, as it is in a cache that has worked for a while: each one that comes
+        takes the frame of one that goes."""
+        count = int(1.05 * budget_bytes) // n_bytes + 1
+        for node in nodes:
+            self.phase("make", node, self.next, count, n_bytes)
+            self.next += count
+
     def remove(self, first, count):
         self.phase("remove", self.nodes[-1], first, count)
 
@@ -78,17 +86,15 @@ def _transfer_once(cluster, objects, phase, count, n_bytes):
     """Bytes per second, CPU seconds per byte of both daemons, and seconds of each operation. What is compared
     afterwards costs the daemons nothing: it is read by passthrough."""
     total, first = count * n_bytes, objects.make(count, n_bytes)
-    try:
-        before = cluster.cpu_s()
-        times = objects.phase(phase, objects.nodes[1], first, count, n_bytes)
-        return total / sum(times), (cluster.cpu_s() - before) / total, times
-    finally:
-        objects.remove(first, count)
+    before = cluster.cpu_s()
+    times = objects.phase(phase, objects.nodes[1], first, count, n_bytes)
+    return total / sum(times), (cluster.cpu_s() - before) / total, times
 
 
 def _transfer(bench, cluster, objects, phase, count, n_bytes, rounds):
     """What _transfer_once and iperf3 say, round by round."""
     ours, raw = [], []
+    objects.fill(objects.nodes[:2], n_bytes, bench.dram_bytes)
     with Iperf(*bench.net.nodes[:2], "pair", bench.top) as iperf:
         for k in range(rounds):
             if k % 2:
