@@ -108,7 +108,8 @@ rpath-installed = $(if $(fuse3-private),'-Wl$(comma)-rpath$(comma)$$ORIGIN/$(she
 
 # ---- flags ------------------------------------------------------------------
 
-CFLAGS ?= $(if $(filter-out 0,$(DEBUG)),-Og -g3,$(if $(SANITIZE),-O1 -g,-O2 -g))
+# A report of a sanitizer wants lines and names of functions, which -g1 has.
+CFLAGS ?= $(if $(filter-out 0,$(DEBUG)),-Og -g3,$(if $(SANITIZE),-O1 -g1,-O2 -g))
 warnings := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	-Wno-unused-parameter $(if $(filter-out 0,$(WERROR)),-Werror)
 # Fortified string functions hide from the sanitizers what they look for.
@@ -122,7 +123,7 @@ all-cppflags = -D_GNU_SOURCE -DFUSE_USE_VERSION=$(FUSE_USE_VERSION) \
 all-cflags = -std=gnu11 -pthread $(warnings) $(harden-cflags) $(sanitize-flags) $(CFLAGS)
 all-ldflags = -pthread $(harden-ldflags) $(sanitize-flags) -Wl,--as-needed $(LDFLAGS)
 
-COMPILE = $(CC) $(all-cppflags) $(MODULE_CFLAGS) $(all-cflags) -MMD -MP
+COMPILE = $(CC) $(all-cppflags) $(MODULE_CFLAGS) $(all-cflags) $(MODULE_OPT) -MMD -MP
 LINK = $(CC) $(filter-out -g%,$(CFLAGS)) $(all-ldflags)
 
 # ---- modules ----------------------------------------------------------------
@@ -156,9 +157,9 @@ define keep-text
 endef
 
 $(O)/.flags: FORCE
-	$(call keep-text,$(COMPILE) $(FUSE3_CFLAGS) $(ROCKSDB_CFLAGS) $(BASE_CFLAGS) $(CRITERION_CFLAGS))
+	$(call keep-text,$(COMPILE) $(unit-opt) $(FUSE3_CFLAGS) $(ROCKSDB_CFLAGS) $(BASE_CFLAGS) $(CRITERION_CFLAGS))
 $(O)/.ldflags: FORCE
-	$(call keep-text,$(LINK) $(DAEMON_LIBS) $(CRITERION_LIBS) $(FUSE3_SO))
+	$(call keep-text,$(LINK) $(test-linker) $(DAEMON_LIBS) $(CRITERION_LIBS) $(FUSE3_SO))
 $(O)/obj/core.list: FORCE
 	$(call keep-text,$(core-objs))
 $(O)/obj/cli.list: FORCE
