@@ -239,13 +239,19 @@ tsan-O := $(O)-tsan
 # that of another make. A job server of an outer make is used where there is one.
 submake = +$(Q)$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(JOBS))
 
-# $(call run-stages,STAGES): builds what the stages need, then runs them.
-define run-stages
-$(submake) O=$(O) all $(sort $(foreach s,$(filter-out asan tsan,$(1)),$(build-for-$(s))))
+define build-sanitized
 $(if $(filter asan,$(1)),$(submake) O=$(asan-O) SANITIZE=address$(comma)undefined $(build-for-asan))
 $(if $(filter tsan,$(1)),$(submake) O=$(tsan-O) SANITIZE=thread stress-build)
+endef
+
+# $(call run-stages,STAGES): builds what the stages need, then runs them. Where others come first, which wait more
+# than they work, the trees of the sanitizers are built meanwhile.
+define run-stages
+$(submake) O=$(O) all $(sort $(foreach s,$(filter-out asan tsan,$(1)),$(build-for-$(s))))
+$(if $(filter-out asan tsan,$(1)),,$(call build-sanitized,$(1)))
 $(Q)MCFS_BUILD=$(abspath $(O)) MCFS_BUILD_ASAN=$(abspath $(asan-O)) \
 	MCFS_BUILD_TSAN=$(abspath $(tsan-O)) MCFS_CHECK_STAGES="$(strip $(1))" \
+	MCFS_BUILD_LATER="$(if $(filter-out asan tsan,$(1)),$(if $(filter asan tsan,$(1)),$(MAKE) check-trees))" \
 	tests/run.sh
 endef
 build-for-unit := unit-build
@@ -255,7 +261,7 @@ build-for-integration := progs-build stress-build deb
 build-for-integration-directio := progs-build stress-build deb
 build-for-asan := all unit-build progs-build stress-build fuzz-replay-build
 
-.PHONY: check check-unit check-stress check-fuzz check-integration check-asan check-tsan
+.PHONY: check check-unit check-stress check-fuzz check-integration check-asan check-tsan check-trees
 check:
 	$(Q)scripts/deps.sh $(FUSE3_PREFIX)
 	$(call run-stages,$(STAGES))
@@ -271,6 +277,8 @@ check-asan:
 	$(call run-stages,asan)
 check-tsan:
 	$(call run-stages,tsan)
+check-trees:
+	$(call build-sanitized,$(STAGES))
 
 .PHONY: demo bench bench-10m
 demo:

@@ -13,6 +13,7 @@
 #   MCFS_BUILD_ASAN     the same, built with SANITIZE=address,undefined
 #   MCFS_BUILD_TSAN     the same, built with SANITIZE=thread
 #   MCFS_TEST_JOBS      unit programs or integration tests that run at once (default 3)
+#   MCFS_BUILD_LATER    a command that builds the trees of asan and tsan; runs from the start, is waited for there
 #   PYTHON              a python3 with pytest (default: the first of PATH's and /usr/bin's)
 #   MCFS_STAGE_TIMEOUT  seconds one pytest run may take (default 900)
 #
@@ -56,7 +57,11 @@ if "$python" -c 'import xdist' 2>/dev/null; then
 	pytest_jobs=(-n "$test_jobs" --dist load)
 fi
 
-# Jobs of an outer make are none of the tests' business.
+# Jobs of an outer make are none of the tests' business; of variables, the later build must know.
+case " ${MAKEFLAGS:-}" in
+*" -- "*) make_variables="-- ${MAKEFLAGS#*-- }" ;;
+*) make_variables= ;;
+esac
 unset MAKEFLAGS MFLAGS MAKELEVEL
 logs=$build/check
 rm -rf "$logs"
@@ -117,18 +122,44 @@ why() {
 	esac
 }
 
+# ---- the later build --------------------------------------------------------
+
+# Niced, so that tests get the processor when they want it.
+later=
+if [ -n "${MCFS_BUILD_LATER:-}" ]; then
+	# shellcheck disable=SC2086 # words of a command
+	MAKEFLAGS=$make_variables nice -n 19 $MCFS_BUILD_LATER >"$logs/build.log" 2>&1 </dev/null &
+	later=$!
+	trap '[ -z "$later" ] || kill "$later"' EXIT
+fi
+unset MCFS_BUILD_LATER
+
+# wait_for_trees: fails, once for each stage, when they could not be built.
+later_status=0
+wait_for_trees() {
+	if [ -n "$later" ]; then
+		wait "$later"
+		later_status=$?
+		later=
+	fi
+	[ "$later_status" -eq 0 ] || fail "not built: $(why "$later_status")" 1 "$logs/build.log"
+	return "$later_status"
+}
+
 # ---- stages -----------------------------------------------------------------
 
 # Criterion programs wait for disks and clocks much of their time.
 start_unit_program() {
-	local program=$1 log=$2
-	while [ "$(jobs -rp | wc -l)" -ge "$test_jobs" ]; do
-		wait -n
+	local program=$1 log=$2 ended
+	while [ ${#running[@]} -ge "$test_jobs" ]; do
+		wait -n -p ended "${running[@]}"
+		unset "running[$ended]"
 	done
 	{
 		"${wrap[@]}" timeout -k 5 300 "$program" --verbose=1 >"$log" 2>&1 </dev/null
 		echo $? >"$log.status"
 	} &
+	running[$!]=$!
 }
 
 # Its last line tells the counts, "[SKIP]" lines the rest.
@@ -159,12 +190,12 @@ count_unit_program() {
 }
 
 run_unit() {
-	local source name
+	local source name running=()
 	for source in tests/unit/test_*.c; do
 		name=$(basename -- "$source" .c)
 		[ ! -x "$1/tests/unit/$name" ] || start_unit_program "$1/tests/unit/$name" "$logs/$stage-$name.log"
 	done
-	wait
+	[ ${#running[@]} -eq 0 ] || wait "${running[@]}"
 	for source in tests/unit/test_*.c; do
 		name=$(basename -- "$source" .c)
 		count_unit_program "$name" "$logs/$stage-$name.log"
@@ -292,6 +323,7 @@ run_stage() {
 	integration) run_pytest "$build" "$1" ;;
 	integration-directio) run_pytest "$build" "$1" MCFS_PASSTHROUGH=off ;;
 	asan)
+		wait_for_trees || { stage_end; return; }
 		local asan=abort_on_error=1:detect_leaks=1
 		local ubsan=halt_on_error=1:print_stacktrace=1
 		local lsan=print_suppressions=0
@@ -309,6 +341,7 @@ run_stage() {
 		run_asan_reports
 		;;
 	tsan)
+		wait_for_trees || { stage_end; return; }
 		local tsan=halt_on_error=0:second_deadlock_stack=1
 		[ ! -e tests/tsan.supp ] || tsan+=:suppressions=$top/tests/tsan.supp
 		wrap=("${fixed_addresses[@]}" env TSAN_OPTIONS="$tsan")
