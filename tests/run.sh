@@ -283,7 +283,7 @@ run_pytest() {
 	if ! compgen -G 'tests/integration/test_*.py' >/dev/null; then
 		return
 	fi
-	"${wrap[@]}" env MCFS_BUILD="$tree" PYTHONDONTWRITEBYTECODE=1 "$@" \
+	"${wrap[@]}" env MCFS_BUILD="$tree" PYTHONPYCACHEPREFIX="$logs/pycache" "$@" \
 		timeout -s INT -k 30 "$stage_timeout" \
 		"$python" -m pytest tests/integration -q -rs --color=no -p no:cacheprovider \
 		"${pytest_jobs[@]}" --junitxml="$xml" "${pytest_args[@]}" </dev/null 2>&1 | tee "$log"

@@ -552,7 +552,7 @@ Test(writeback, the_end_finishes_the_queue)
 {
 	begin(WRITEBACK_ALWAYS, MIB(64));
 	fs_box_fault_ssd(&box);
-	fault_tier_delay(box.fs.ssd, FAULT_seal, MS(30));
+	fault_tier_delay(box.fs.ssd, FAULT_seal, MS(200)); /* the queue is not empty before all are put */
 	put_many(0, 6);
 	writeback_stop(&box.fs);
 	cr_assert_gt(stats().queue_objects, 0);
