@@ -149,8 +149,14 @@ uint64_t fetch_size(const struct fetch *f);
 int fetch_await(struct fetch *f, size_t len, uint64_t off, struct space_wait *w, const void **bytes_out);
 /* The same by name, and again where a newer version comes meanwhile. */
 int fetch_name(struct fs *fs, uint64_t dir_ino, const char *name, struct space_wait *w);
-/* The same for a name that this node does not have, in two steps, so that many can be on their way together. */
-int fetch_begin(struct fs *fs, uint64_t dir_ino, const char *name, struct space_wait *w, struct fetch **out);
+#define FETCH_WANTS_MAX 64
+struct fetch_want {
+	uint64_t dir_ino;
+	const char *name;       /* which this node does not have */
+	struct fetch *fetch;    /* on its way; fetch_wait gives it up. NULL: it cannot be had */
+};
+/* Many names in two steps, so that they are on their way together. One question for those of one directory in a row. */
+void fetch_begin_all(struct fs *fs, struct fetch_want *wants, size_t n, struct space_wait *w);
 /* Gives f up; if it was interrupted and nobody else waits, the fetch ends. *bytes_out (may be NULL): how much has come. */
 int fetch_wait(struct fetch *f, struct space_wait *w, uint64_t *bytes_out);
 

@@ -228,27 +228,28 @@ static void take_holders(struct fetch *f, const struct directory_value *v)
 }
 
 /* f->id 0: whichever object the name shows. */
+static int take_value(struct fetch *f, const struct directory_value *v)
+{
+	if (v->kind != DIRECTORY_FILE)
+		return f->id ? -ESTALE : -ENOENT;
+	if (f->id && v->object != f->id)
+		return -ESTALE;
+	take_holders(f, v);
+	if (!f->n_sources)
+		return -ESTALE; /* nobody but us: it has just been made here, or has just gone */
+	f->id = v->object;
+	entry_of_value(v, &f->e);
+	return 0;
+}
+
 static int find_sources(struct fetch *f)
 {
-	struct cluster *c = f->c;
 	struct directory_value v;
-	int rc = directory_lookup(c->directory, &(struct directory_name){ f->path, f->name }, 1, &v,
-				  now_mono_ns() + LOOKUP_NS);
 
-	if (rc)
+	if (directory_lookup(f->c->directory, &(struct directory_name){ f->path, f->name }, 1, &v,
+			     now_mono_ns() + LOOKUP_NS))
 		return -ENOENT;
-	if (v.kind != DIRECTORY_FILE)
-		rc = f->id ? -ESTALE : -ENOENT;
-	else if (f->id && v.object != f->id)
-		rc = -ESTALE;
-	if (!rc)
-		take_holders(f, &v);
-	if (!rc && !f->n_sources)
-		rc = -ESTALE; /* nobody but us: it has just been made here, or has just gone */
-	if (!rc) {
-		f->id = v.object;
-		entry_of_value(&v, &f->e);
-	}
+	int rc = take_value(f, &v);
 	directory_value_fini(&v);
 	return rc;
 }
@@ -285,8 +286,9 @@ static int hold_dir(struct fs *fs, uint64_t dir_ino, struct fetch *f)
 	return 0;
 }
 
-static int fetch_create(struct cluster *c, uint64_t id, uint64_t dir_ino, const char *name, struct space_wait *w,
-			struct fetch **out)
+/* known: what the directory says of it; NULL: it is asked. */
+static int fetch_create(struct cluster *c, uint64_t id, uint64_t dir_ino, const char *name,
+			const struct directory_value *known, struct space_wait *w, struct fetch **out)
 {
 	struct fetch *f = xcalloc(1, sizeof(*f));
 
@@ -297,7 +299,7 @@ static int fetch_create(struct cluster *c, uint64_t id, uint64_t dir_ino, const 
 	if (!rc)
 		rc = dir_paths_get(c->paths, dir_ino, f->path);
 	if (!rc)
-		rc = find_sources(f);
+		rc = known ? take_value(f, known) : find_sources(f);
 	if (!rc)
 		rc = take_room(c->fs, f, w);
 	if (!rc)
@@ -393,14 +395,48 @@ int fetch_wait(struct fetch *f, struct space_wait *w, uint64_t *bytes_out)
 	return rc;
 }
 
-int fetch_begin(struct fs *fs, uint64_t dir_ino, const char *name, struct space_wait *w, struct fetch **out)
+static int begin_name(struct fs *fs, uint64_t dir_ino, const char *name, struct space_wait *w, struct fetch **out)
 {
 	struct fetch *f;
-	int rc = fs->cluster ? fetch_create(fs->cluster, 0, dir_ino, name, w, &f) : -ENOENT;
+	int rc = fs->cluster ? fetch_create(fs->cluster, 0, dir_ino, name, NULL, w, &f) : -ENOENT;
 
 	if (!rc)
 		*out = join(fs->cluster->fetcher, f);
 	return rc;
+}
+
+/* Names of one directory. */
+static void begin_some(struct cluster *c, struct fetch_want *wants, size_t n, struct space_wait *w)
+{
+	struct directory_name names[FETCH_WANTS_MAX];
+	struct directory_value values[FETCH_WANTS_MAX];
+	char dir[PEER_PATH_MAX];
+
+	if (dir_paths_get(c->paths, wants->dir_ino, dir))
+		return;
+	for (size_t k = 0; k < n; k++)
+		names[k] = (struct directory_name){ dir, wants[k].name };
+	counter_add(remote_lookups, n);
+	if (directory_lookup(c->directory, names, n, values, now_mono_ns() + LOOKUP_NS))
+		return;
+	for (size_t k = 0; k < n; k++) {
+		struct fetch *f;
+		if (!fetch_create(c, 0, wants[k].dir_ino, wants[k].name, &values[k], w, &f))
+			wants[k].fetch = join(c->fetcher, f);
+		directory_value_fini(&values[k]);
+	}
+}
+
+void fetch_begin_all(struct fs *fs, struct fetch_want *wants, size_t n, struct space_wait *w)
+{
+	for (size_t k = 0; k < n; k++)
+		wants[k].fetch = NULL;
+	for (size_t k = 0, end; fs->cluster && k < n; k = end) {
+		end = k + 1;
+		while (end < n && end - k < FETCH_WANTS_MAX && wants[end].dir_ino == wants[k].dir_ino)
+			end++;
+		begin_some(fs->cluster, wants + k, end - k, w);
+	}
 }
 
 /* What the inode shows may be on its way already, then nobody is asked. */
@@ -416,7 +452,7 @@ static int begin_id(struct cluster *c, uint64_t id, uint64_t dir_ino, const char
 		counter_inc(fetch_waits);
 		return 0;
 	}
-	int rc = fetch_create(c, id, dir_ino, name, w, &mine);
+	int rc = fetch_create(c, id, dir_ino, name, NULL, w, &mine);
 	if (!rc)
 		*out = join(c->fetcher, mine);
 	return rc;
@@ -460,7 +496,7 @@ int fetch_name(struct fs *fs, uint64_t dir_ino, const char *name, struct space_w
 	int rc = -ESTALE;
 
 	for (int n = 0; rc == -ESTALE && n < MAX_TRIES; n++) {
-		rc = fetch_begin(fs, dir_ino, name, w, &f);
+		rc = begin_name(fs, dir_ino, name, w, &f);
 		if (!rc)
 			rc = fetch_wait(f, w, NULL);
 		if (rc && !catalog_exists(fs->catalog, dir_ino, name))

@@ -47,7 +47,7 @@ void entry_of_value(const struct directory_value *v, struct entry *e)
 		.mtime_ns = v->mtime_ns,
 		.btime_ns = v->mtime_ns,
 		/* name_version of a copy must be the one that was announced. */
-		.ctime_ns = (int64_t)(v->version >> 12) * 1000,
+		.ctime_ns = version_time_ns(v->version),
 	};
 	if (v->kind == DIRECTORY_SYMLINK)
 		e->target = xstrdup(v->target ? v->target : "");

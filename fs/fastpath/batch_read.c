@@ -105,18 +105,22 @@ static int hold_locked(struct batch *b, uint32_t k, struct object **out)
 static void fetch_chunk(struct batch *b, uint32_t from, uint32_t to, struct object **held)
 {
 	struct fs *fs = b->session->fs;
-	struct fetch *fetches[CHUNK] = { NULL };
+	struct fetch_want wants[CHUNK];
+	uint32_t items[CHUNK], n = 0;
 	struct space_wait w = batch_wait(b);
 
 	for (uint32_t k = from; k < to; k++)
-		if (b->items[k].status == -ENOENT && b->targets[k].name && b->targets[k].dir_ino &&
-		    fetch_begin(fs, b->targets[k].dir_ino, b->targets[k].name, &w, &fetches[k - from]))
-			fetches[k - from] = NULL;
-	for (uint32_t k = from; k < to; k++) {
-		if (!fetches[k - from])
-			continue;
+		if (b->items[k].status == -ENOENT && b->targets[k].name && b->targets[k].dir_ino) {
+			wants[n] = (struct fetch_want){ b->targets[k].dir_ino, b->targets[k].name, NULL };
+			items[n++] = k;
+		}
+	fetch_begin_all(fs, wants, n, &w);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t k = items[i];
 		uint64_t bytes;
-		int rc = fetch_wait(fetches[k - from], &w, &bytes);
+		if (!wants[i].fetch)
+			continue;
+		int rc = fetch_wait(wants[i].fetch, &w, &bytes);
 		if (b->io.op == MCFS_OP_PREFETCH)
 			b->items[k].bytes = bytes;
 		if (rc) {
