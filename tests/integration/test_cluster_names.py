@@ -631,7 +631,8 @@ def test_a_user_s_probe_of_two_mounts(cluster):
 
 @pytest.mark.limit(180)
 def test_many_nodes_start_on_one_host_at_once(new_cluster):
-    """Each on a port of its own: all know all, and a file of each is read on another. MCFS_LONG=1: fifty of them."""
+    """Each on a port of its own: all know all, a file of each is read on another, and an overwrite of what all hold is
+    seen by all. MCFS_LONG=1: fifty of them."""
     n = 50 if env.LONG else 6
     c = new_cluster(n, names=[f"n{i}" for i in range(n)], dram="16M", kind=Cluster)
     took = seconds_of(c.start)
@@ -643,3 +644,7 @@ def test_many_nodes_start_on_one_host_at_once(new_cluster):
         for k in (i + 1, i + n // 2):
             wait_for(lambda: exists(node.at(f"f{k % n}")), env.scaled(5), f"f{k % n} on {node.name}")
             assert get(node.at(f"f{k % n}")) == pattern(k % n, 10000)
+    for node in c:
+        assert get(node.at("f0")) == pattern(0, 10000)
+    put(c[1].at("f0"), b"new")
+    assert all(get(node.at("f0")) == b"new" for node in c), "more hold it than the directory lists"
