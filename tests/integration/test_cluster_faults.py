@@ -445,13 +445,15 @@ chance, deadline, result = random.Random(seed), time.monotonic() + seconds, {}
 while time.monotonic() < deadline:
     k = chance.randrange(40)
     path = os.path.join(folder, "f%d" % k)
+    size = 20000 + 1000 * k if k % 8 else (9 << 20) + k  # these are passed on while they are fetched
     what = chance.choice(("write", "read", "read", "read", "unlink"))
     try:
         if what == "write":
-            data = bytes([chance.randrange(256)]) * (20000 + 1000 * k)
+            view = memoryview(bytes([chance.randrange(256)]) * size)
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             try:
-                os.write(fd, data)
+                while view:
+                    view = view[os.write(fd, view):]
             finally:
                 os.close(fd)
         elif what == "unlink":
@@ -459,7 +461,7 @@ while time.monotonic() < deadline:
         else:
             with open(path, "rb", buffering=0) as f:
                 data = f.read()
-            assert len(data) == 20000 + 1000 * k, "torn: f%d, %d bytes" % (k, len(data))
+            assert len(data) == size, "torn: f%d, %d bytes" % (k, len(data))
             assert data == data[:1] * len(data), "torn: f%d" % k
         what += " ok"
     except OSError as e:
