@@ -16,7 +16,7 @@
 #define FAST_NS (50ll * 1000 * 1000)
 #define SLOW_NS (200ll * 1000 * 1000)
 /* One that takes longer to answer is not waited for where there are others. */
-#define HEDGE_NS (100ll * 1000 * 1000)
+#define HEDGE_NS (200ll * 1000 * 1000)
 /* Who closes a file and opens it again goes on with what has come. */
 #define LINGER_NS (5000ll * 1000 * 1000)
 #define GRANT_NS (2ll * 1000 * 1000 * 1000)
@@ -36,31 +36,33 @@ static size_t extent_len(const struct fetch *f, uint32_t k)
 /* ---- sources ---- */
 
 /*
- * lock held. The one to read from, or to ask for a grant; NULL: none now (*may_come: one is being asked). Others are asked
- * as well where there is enough for all; who passes on what it gets has nothing to share but that.
+ * lock held. The one to read from, or to ask for a grant; NULL: none now (*may_come: one is being asked). The newest one
+ * that grants decides: if it passes on what it gets, all comes from there; else what the others have comes from them as
+ * well, where there is enough for all.
  */
 static struct source *pick_source(struct fetch *f, bool is_late, bool *may_come)
 {
 	struct source *best = NULL, *fresh = NULL;
 	uint64_t least = UINT64_MAX;
-	bool is_partial = false;
 
 	*may_come = false;
 	for (uint32_t k = 0; k < f->n_sources; k++) {
 		struct source *s = &f->sources[k];
-		if (s->state == SOURCE_GRANTED) {
+		if (s->state == SOURCE_GRANTED && s->grant.is_partial) {
+			if (!best)
+				return s;
+		} else if (s->state == SOURCE_GRANTED) {
 			uint64_t queued = peer_queued_bytes(s->peer);
-			if (queued < least)
+			if (!best || queued < least)
 				best = s;
 			least = queued < least ? queued : least;
-			is_partial |= s->grant.is_partial;
 		} else if (s->state == SOURCE_NEW && !fresh) {
 			fresh = s;
 		}
 		*may_come |= s->state == SOURCE_ASKED;
 	}
 	if (best)
-		return fresh && !is_partial && least > FETCH_EXTENT_BYTES ? fresh : best;
+		return fresh && least > FETCH_EXTENT_BYTES ? fresh : best;
 	return *may_come && !is_late ? NULL : fresh;
 }
 
