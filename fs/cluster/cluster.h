@@ -157,6 +157,8 @@ struct fetch_want {
 };
 /* Many names in two steps, so that they are on their way together. One question for those of one directory in a row. */
 void fetch_begin_all(struct fs *fs, struct fetch_want *wants, size_t n, struct space_wait *w);
+/* Which of these names of one directory are being fetched. */
+void fetch_mark(struct fs *fs, uint64_t dir_ino, const char *const *names, size_t n, bool *is_under_way_out);
 /* Gives f up; if it was interrupted and nobody else waits, the fetch ends. *bytes_out (may be NULL): how much has come. */
 int fetch_wait(struct fetch *f, struct space_wait *w, uint64_t *bytes_out);
 

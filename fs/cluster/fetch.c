@@ -147,6 +147,18 @@ static struct fetch *find_named(struct fetcher *t, uint64_t dir_ino, const char 
 	return f;
 }
 
+void fetch_mark(struct fs *fs, uint64_t dir_ino, const char *const *names, size_t n, bool *is_under_way_out)
+{
+	struct fetcher *t = fs->cluster ? fs->cluster->fetcher : NULL;
+
+	memset(is_under_way_out, 0, n * sizeof(*is_under_way_out));
+	if (!t)
+		return;
+	guard_lock(&t->lock);
+	for (size_t k = 0; k < n && t->fetches; k++)
+		is_under_way_out[k] = find_named(t, dir_ino, names[k]);
+}
+
 struct fetch *fetch_find_announced(struct fetcher *t, uint64_t dir_ino, const char *name)
 {
 	guard_lock(&t->lock);

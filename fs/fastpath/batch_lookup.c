@@ -71,6 +71,7 @@ static void look_elsewhere(struct batch *b, uint64_t dir_ino)
 	autofree const char **names = xcalloc(n_items, sizeof(*names));
 	autofree uint32_t *items = xcalloc(n_items, sizeof(*items));
 	autofree int64_t *sizes = xcalloc(n_items, sizeof(*sizes));
+	autofree bool *is_coming = xcalloc(n_items, sizeof(*is_coming));
 	autofree struct chunk *chunks = xcalloc(n_items / CHUNK + 1, sizeof(*chunks));
 	const char *at = b->names;
 
@@ -86,9 +87,11 @@ static void look_elsewhere(struct batch *b, uint64_t dir_ino)
 	if (!n)
 		return;
 	remote_sizes(b->session->fs, dir_ino, names, n, sizes);
+	fetch_mark(b->session->fs, dir_ino, names, n, is_coming);
 	for (uint32_t k = 0; k < n; k++)
 		if (sizes[k] >= 0)
-			b->states[items[k]] = (struct mcfs_state){ .state = MCFS_REMOTE, .tier = MCFS_TIER_REMOTE,
+			b->states[items[k]] = (struct mcfs_state){ .state = is_coming[k] ? MCFS_IN_FLIGHT : MCFS_REMOTE,
+								   .tier = MCFS_TIER_REMOTE,
 								   .size = (uint64_t)sizes[k],
 								   .eta_us = UINT32_MAX };
 }

@@ -347,6 +347,15 @@ def test_prefetch_says_how_much_came(new_cluster, relay):
     assert get(c[1].at("g")) == pattern(1, size)
 
 
+def fp_lookup(node, names):
+    """What a session of its own says of names in the root."""
+    s = fp.Session(node.path, fresh_name(), MIB)
+    try:
+        return s.lookup(s.open_dir(node.path), names)
+    finally:
+        s.close()
+
+
 def test_a_prefetch_of_a_session_is_cancelled(new_cluster, relay):
     """Its completion comes soon, each item says how much came, and what nobody wants stops coming."""
     c = new_cluster(2, dram="320M")
@@ -364,6 +373,8 @@ def test_a_prefetch_of_a_session_is_cancelled(new_cluster, relay):
         at = s.items([s.named(folder, name, 0, 0, mode=0) for name in ("f", "g", "none")])
         ticket = s.submit(op=fp.PREFETCH, flags=fp.ASYNC, n_items=3, items=at)["ticket"]
         seconds_until(lambda: c[1].rx_bytes() > 4 * MIB, 10, "it comes")
+        states, _ = fp_lookup(c[1], ["f", "none"])
+        assert states[0][0] == fp.IN_FLIGHT and states[0][2] == size and states[1][0] == fp.MISS
         s.cancel(ticket)
         took, completions = timed(s.collect)
         print(f"{took * 1000:.1f} ms: {completions}")
