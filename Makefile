@@ -22,6 +22,7 @@ DEBUG ?=
 V ?=
 BENCH ?=
 FUZZ_TIME ?= 60
+USE_RDMA ?=
 JOBS ?= $(shell nproc)
 STAGES ?= $(if $(MCFS_CHECK_STAGES),$(MCFS_CHECK_STAGES),$(stages-default))
 
@@ -94,7 +95,11 @@ endif
 ROCKSDB_CFLAGS := $(shell $(PKG_CONFIG) --cflags rocksdb 2>/dev/null)
 HIREDIS_CFLAGS := $(shell $(PKG_CONFIG) --cflags hiredis 2>/dev/null)
 BASE_CFLAGS := $(shell $(PKG_CONFIG) --cflags jansson libisal libxxhash 2>/dev/null)
-DAEMON_LIBS := $(FUSE3_LIBS) $(shell $(PKG_CONFIG) --libs rocksdb jansson libisal libxxhash liburing libmicrohttpd hiredis libcrypto 2>/dev/null)
+# The provider rdma: where its libraries are, or as USE_RDMA says.
+has-rdma := $(shell $(PKG_CONFIG) --exists libibverbs librdmacm 2>/dev/null && echo 1)
+use-rdma := $(filter-out 0,$(if $(USE_RDMA),$(USE_RDMA),$(has-rdma)))
+RDMA_LIBS := $(if $(use-rdma),$(shell $(PKG_CONFIG) --libs libibverbs librdmacm 2>/dev/null))
+DAEMON_LIBS := $(FUSE3_LIBS) $(shell $(PKG_CONFIG) --libs rocksdb jansson libisal libxxhash liburing libmicrohttpd hiredis libcrypto 2>/dev/null) $(RDMA_LIBS)
 CLI_LIBS := $(shell $(PKG_CONFIG) --libs rocksdb jansson libisal libxxhash 2>/dev/null)
 CRITERION_CFLAGS := $(shell $(PKG_CONFIG) --cflags criterion 2>/dev/null)
 CRITERION_LIBS := $(shell $(PKG_CONFIG) --libs criterion 2>/dev/null)
@@ -119,7 +124,7 @@ harden-ldflags := -Wl,-z,relro,-z,now
 sanitize-flags := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer)
 
 all-cppflags = -D_GNU_SOURCE -DFUSE_USE_VERSION=$(FUSE_USE_VERSION) \
-	-DMCFS_VERSION='"$(VERSION)"' $(CPPFLAGS)
+	-DMCFS_VERSION='"$(VERSION)"' $(if $(use-rdma),-DMCFS_RDMA) $(CPPFLAGS)
 all-cflags = -std=gnu11 -pthread $(warnings) $(harden-cflags) $(sanitize-flags) $(CFLAGS)
 all-ldflags = -pthread $(harden-ldflags) $(sanitize-flags) -Wl,--as-needed $(LDFLAGS)
 
@@ -221,7 +226,7 @@ deps-dev:
 
 # What a missing library looks like otherwise is a page of compiler errors.
 ifeq ($(filter deps deps-dev clean distclean help check check-% demo dist uninstall format,$(MAKECMDGOALS)),)
-missing := $(if $(FUSE3_LIBS),,fuse3) $(strip $(foreach p,rocksdb jansson libisal libxxhash liburing libmicrohttpd hiredis libcrypto,\
+missing := $(if $(FUSE3_LIBS),,fuse3) $(strip $(foreach p,rocksdb jansson libisal libxxhash liburing libmicrohttpd hiredis libcrypto $(if $(use-rdma),libibverbs librdmacm),\
 	$(shell $(PKG_CONFIG) --exists $(p) 2>/dev/null || echo $(p))))
 ifneq ($(strip $(missing)),)
 $(error not found by $(PKG_CONFIG): $(strip $(missing)) - run 'sudo make deps' first)
@@ -440,6 +445,7 @@ variables
   V=1                 show the commands
   DEBUG=1             -Og -g3
   WERROR=1            warnings are errors
+  USE_RDMA=0|1        without or with the provider rdma (now $(if $(use-rdma),1,0): 1 where libibverbs and librdmacm are)
   SANITIZE=LIST       address,undefined or thread; the tree is then build-asan or build-tsan
   CC CFLAGS CPPFLAGS LDFLAGS PKG_CONFIG FUSE3_PREFIX JOBS
   STAGES=LIST         what check runs: $(stages-default)

@@ -14,6 +14,7 @@
 #include "base/parse.h"
 #include "mcfs/directory.h"
 #include "mcfs/tier.h"
+#include "mcfs/transport.h"
 
 #define MIN_DRAM_BYTES (8ull << 20)
 
@@ -187,9 +188,13 @@ static int set_cluster(struct options *o, const char *value)
 
 static int set_transport(struct options *o, const char *value)
 {
-	if (strcmp(value, "auto") && strcmp(value, "tcp"))
-		return usage_error("option transport=%s: auto or tcp", value);
-	set_string(&o->transport, "tcp");
+	const char *name = strcmp(value, "auto") ? value : "tcp";
+
+	if (strcmp(name, "tcp") && strcmp(name, "rdma"))
+		return usage_error("option transport=%s: auto, tcp or rdma", value);
+	if (!transport_find(name))
+		return usage_error("option transport=%s: this build has no RDMA (libibverbs and librdmacm)", value);
+	set_string(&o->transport, name);
 	return EXIT_OK;
 }
 
@@ -253,7 +258,7 @@ static const struct option_row {
 	{ "advertise", true, set_advertise, "HOST:PORT what peers are told instead (default: what listen has bound)" },
 	{ "key", true, set_key, "FILE     cluster key, 64 hex digits; needed unless listen is a loopback address" },
 	{ "cluster", true, set_cluster, "NAME     which cluster of that directory (default: mooncake)" },
-	{ "transport", true, set_transport, "auto|tcp how bytes move between nodes (default: auto)" },
+	{ "transport", true, set_transport, "auto|tcp|rdma how bytes move between nodes (default: auto)" },
 	{ "passthrough", true, set_passthrough, "auto|off  off: serve every read by direct_io" },
 	{ "max_objects", true, set_max_objects, "N        bound on objects (default: dram / 4 KiB + ssd / 64 KiB)" },
 	{ "space_wait", true, set_space_wait,

@@ -29,7 +29,7 @@ readonly FUSE_LEAST=3.14
 readonly packages=(
 	build-essential pkgconf dpkg-dev meson ninja-build
 	librocksdb-dev libjansson-dev libisal-dev libxxhash-dev liburing-dev
-	libmicrohttpd-dev libhiredis-dev libssl-dev
+	libmicrohttpd-dev libhiredis-dev libssl-dev libibverbs-dev librdmacm-dev
 	libcriterion-dev python3 python3-pytest python3-pytest-xdist python3-yaml
 	python3-prometheus-client python3-numpy
 	fuse3 util-linux fio rsync attr acl redis-server iproute2 iperf3

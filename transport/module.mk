@@ -2,7 +2,10 @@
 #
 # transport/: how bytes move between nodes.
 
-transport-srcs := $(call sources,transport)
+# What the provider rdma computes without verbs is built, and tested, everywhere.
+rdma-pure-srcs := transport/rdma/rdma_key.c transport/rdma/rdma_gid.c
+transport-srcs := $(filter-out $(if $(use-rdma),,$(filter-out $(rdma-pure-srcs),$(wildcard transport/rdma/*.c))),\
+	$(call sources,transport))
 
 $(call objects,$(transport-srcs)): private MODULE_CFLAGS = -Iinclude -Itransport \
 	-I$(O)/inc-base $(BASE_CFLAGS)

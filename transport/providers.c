@@ -3,7 +3,13 @@
 
 #include "mcfs/transport.h"
 
-static const struct transport_ops *const providers[] = { &transport_loopback, &transport_tcp };
+static const struct transport_ops *const providers[] = {
+	&transport_loopback,
+	&transport_tcp,
+#ifdef MCFS_RDMA
+	&transport_rdma,
+#endif
+};
 
 const struct transport_ops *transport_find(const char *name)
 {

@@ -8,6 +8,7 @@
  *
  *   loopback  both ends in one process, through memory; the reference, for tests
  *   tcp       sockets, IPv4 and IPv6
+ *   rdma      tcp, and pull by RDMA READ; only where it is built in (MCFS_RDMA) and, at run time, a device is
  *
  * Addresses are "HOST:PORT", an IPv6 host in brackets (base/host_port.h).
  * Deadlines are CLOCK_MONOTONIC in nanoseconds; every call that may block has one.
@@ -41,6 +42,7 @@ struct transport_conf {
 struct transport_ops {
 	const char *name;
 
+	/* -ENODEV: what the provider needs is not on this machine (logged). */
 	int (*create)(const struct transport_conf *conf, struct transport **out);
 	/* After all its listeners, connections and registrations are closed. */
 	void (*destroy)(struct transport *t);
@@ -72,13 +74,20 @@ struct transport_ops {
 
 	/*
 	 * NULL together where peers cannot read memory by themselves. addr: host memory, page aligned, that stays
-	 * until deregister. is_writable: may be a destination of pull. key of at most TRANSPORT_KEY_BYTES.
+	 * until deregister. is_writable: may be a destination of pull, and has no key; else a source. -ENOMEM: a limit
+	 * is reached (logged with its name).
 	 */
 	int (*register_memory)(struct transport *t, void *addr, size_t len, bool is_writable,
 			       struct transport_mr **out);
 	void (*deregister)(struct transport_mr *mr);
+	/* At most TRANSPORT_KEY_BYTES, for a peer. 0: none can pull it, its bytes go over the connection. */
 	size_t (*key_of)(struct transport_mr *mr, uint8_t key_out[TRANSPORT_KEY_BYTES]);
-	/* [off, off + len) of the memory behind a peer's key into [dst, dst + len), which lies in mr. */
+	/*
+	 * [off, off + len) of the memory behind a peer's key into [dst, dst + len), which lies in mr. One at a time per
+	 * connection (-EBUSY), beside whoever sends and receives. After a failure dst has any bytes, and gets no more
+	 * of them; the stream is as it was, and another pull may be tried.
+	 * -EINVAL: no key, or a range outside of it or of mr; -EACCES: the key is not valid (any more); -EIO: the device.
+	 */
 	int (*pull)(struct transport_conn *c, const uint8_t *key, size_t key_len, uint64_t off,
 		    struct transport_mr *mr, void *dst, size_t len, int64_t deadline_ns);
 };
@@ -95,6 +104,9 @@ struct transport_conn {
 };
 
 extern const struct transport_ops transport_loopback, transport_tcp;
+#ifdef MCFS_RDMA
+extern const struct transport_ops transport_rdma;
+#endif
 
 /* By its name; NULL: there is none of that name. */
 const struct transport_ops *transport_find(const char *name);

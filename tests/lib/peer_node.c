@@ -203,8 +203,19 @@ static void make_object(struct peer_node *n, uint64_t size)
 	}
 }
 
+/* A host of this machine that is not a loopback address wants a key: tests without one stay where they are. */
+static const char *default_listen(const struct peer_node_conf *conf, char text[TRANSPORT_ADDRESS_BYTES])
+{
+	const char *host = conf->key ? getenv("MCFS_TEST_HOST") : NULL;
+
+	snprintf(text, TRANSPORT_ADDRESS_BYTES, "%s:0", host ? host : "127.0.0.1");
+	return text;
+}
+
 int peer_node_open(struct peer_node *n, const struct peer_node_conf *conf)
 {
+	char listen[TRANSPORT_ADDRESS_BYTES];
+
 	memset(n, 0, sizeof(*n));
 	pthread_mutex_init(&n->lock, NULL);
 	n->corrupt_off = -1;
@@ -215,7 +226,7 @@ int peer_node_open(struct peer_node *n, const struct peer_node_conf *conf)
 		.transport = conf->transport,
 		.self = n->id,
 		.cluster = conf->cluster ? conf->cluster : "test",
-		.listen = conf->listen ? conf->listen : "127.0.0.1:0",
+		.listen = conf->listen ? conf->listen : default_listen(conf, listen),
 		.key = conf->key,
 		.n_lanes = conf->n_lanes,
 		.ping_ms = conf->ping_ms,

@@ -5,6 +5,9 @@
 
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,16 +17,41 @@
 /* Of tests that expect success, sanitizers and a busy machine allowed for. */
 #define SOON deadline_in_ms(20000)
 
-enum { N_PROVIDERS = 2 };
-static const char *const provider_names[N_PROVIDERS] = { "loopback", "tcp" };
+enum { N_PROVIDERS = 3 };
+static const char *const provider_names[N_PROVIDERS] = { "loopback", "tcp", "rdma" };
+
+/*
+ * Which of them: those that are built in, in front of indexes; how many. MCFS_TEST_TRANSPORT names one. rdma is the real
+ * one over a fake of its libraries, but in the programs that tests/rdma/run.sh runs.
+ */
+static inline size_t pick_providers(int indexes[N_PROVIDERS])
+{
+	const char *only = getenv("MCFS_TEST_TRANSPORT");
+	size_t n = 0;
+
+	for (int k = 0; k < N_PROVIDERS; k++)
+		if (only ? !strcmp(only, provider_names[k]) : transport_find(provider_names[k]) != NULL)
+			indexes[n++] = k;
+	return n;
+}
+
+/* A free port of an address of this machine, MCFS_TEST_HOST says which. */
+static inline const char *any_port(void)
+{
+	static char text[TRANSPORT_ADDRESS_BYTES];
+	const char *host = getenv("MCFS_TEST_HOST");
+
+	snprintf(text, sizeof(text), "%s:0", host ? host : "127.0.0.1");
+	return text;
+}
 
 /* A test over all providers; `ops` is one. */
 #define EACH_TRANSPORT(suite, name)                                                         \
 	static void body_##name(const struct transport_ops *ops);                           \
 	ParameterizedTestParameters(suite, name)                                            \
 	{                                                                                   \
-		static int indexes[N_PROVIDERS] = { 0, 1 };                                 \
-		return cr_make_param_array(int, indexes, N_PROVIDERS);                      \
+		static int indexes[N_PROVIDERS];                                            \
+		return cr_make_param_array(int, indexes, pick_providers(indexes));          \
 	}                                                                                   \
 	ParameterizedTest(int *index, suite, name, .timeout = 120)                          \
 	{                                                                                   \

@@ -292,5 +292,7 @@ int main(int argc, char **argv)
 	log_init("/dev/null", "torture_peer");
 	run("loopback", (seconds + 1) / 2, n_threads);
 	run("tcp", (seconds + 1) / 2, n_threads);
+	if (transport_find("rdma"))
+		run("rdma", (seconds + 1) / 2, n_threads); /* over a fake of its libraries */
 	return 0;
 }

@@ -131,6 +131,20 @@ Test(options, some_follow_others)
 	cr_expect_not(o.passthrough_off, "the last one counts");
 }
 
+Test(options, a_transport_is_one_that_is_built_in)
+{
+	cr_assert_eq(parse_opt("transport=auto"), EXIT_OK);
+	cr_expect_str_eq(o.transport, "tcp");
+	cr_assert_eq(parse_opt("transport=tcp"), EXIT_OK);
+#ifdef MCFS_RDMA
+	cr_assert_eq(parse_opt("transport=rdma"), EXIT_OK);
+	cr_expect_str_eq(o.transport, "rdma");
+#else
+	cr_assert_eq(parse_opt("transport=rdma"), EXIT_USAGE);
+#endif
+	cr_assert_eq(parse_opt("transport=loopback"), EXIT_USAGE, "of tests alone");
+}
+
 Test(options, an_ssd_may_have_colons_in_its_name)
 {
 	cr_assert_eq(parse_opt("ssd=/a:b/c"), EXIT_OK);

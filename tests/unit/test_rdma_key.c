@@ -11,15 +11,15 @@ static const struct rdma_key example = {
 	.addr = 0x7f0011223344,
 	.len = 0x5566,
 	.n_rkeys = 2,
-	.rkeys = { 0xa1b2c3d4, 0x99 },
+	.rkeys = {0xa1b2c3d4, 0x99},
 };
 
 Test(rdma_key, has_these_bytes)
 {
-	static const uint8_t wanted[] = { 1,   2,   0x34, 0x12, '0', '1', '2', '3',  '4',  '5',	 '6',
-					  '7', '8', '9',  'a',	'b', 'c', 'd', 'e',  0,	   0x44, 0x33,
-					  0x22, 0x11, 0x00, 0x7f, 0,   0,   0x66, 0x55, 0,	   0,	 0,
-					  0,   0,   0,	  0xd4, 0xc3, 0xb2, 0xa1, 0x99, 0,	   0,	 0 };
+	static const uint8_t wanted[] = {
+		1,   2,	  0x34, 0x12, '0', '1',	 '2',  '3',  '4',  '5',	 '6',  '7', '8', '9',  'a',
+		'b', 'c', 'd',	'e',  0,   0x44, 0x33, 0x22, 0x11, 0x00, 0x7f, 0,   0,	 0x66, 0x55,
+		0,   0,	  0,	0,    0,   0,	 0xd4, 0xc3, 0xb2, 0xa1, 0x99, 0,   0,	 0};
 	uint8_t out[TRANSPORT_KEY_BYTES];
 
 	cr_assert_eq(rdma_key_encode(&example, out), sizeof(wanted));
@@ -46,8 +46,8 @@ Test(rdma_key, comes_back_as_it_was)
 
 Test(rdma_key, of_another_length_or_version_is_refused)
 {
-	uint8_t bytes[TRANSPORT_KEY_BYTES + 1] = { 0 };
-	struct rdma_key got = { .port = 7 };
+	uint8_t bytes[TRANSPORT_KEY_BYTES + 1] = {0};
+	struct rdma_key got = {.port = 7};
 	size_t len = rdma_key_encode(&example, bytes);
 
 	for (size_t n = 0; n <= sizeof(bytes); n++)
@@ -60,14 +60,15 @@ Test(rdma_key, of_another_length_or_version_is_refused)
 
 Test(rdma_key, that_makes_no_sense_is_refused)
 {
-	struct rdma_key bad[] = { example, example, example }, got;
+	struct rdma_key bad[] = {example, example, example}, got;
 	uint8_t bytes[TRANSPORT_KEY_BYTES];
 
 	bad[0].port = 0;
 	bad[1].len = 0;
 	bad[2].addr = UINT64_MAX - 10; /* wraps */
 	for (size_t k = 0; k < 3; k++)
-		cr_assert_eq(rdma_key_decode(bytes, rdma_key_encode(&bad[k], bytes), &got), -EINVAL, "%zu", k);
+		cr_assert_eq(rdma_key_decode(bytes, rdma_key_encode(&bad[k], bytes), &got), -EINVAL,
+			     "%zu", k);
 	size_t len = rdma_key_encode(&example, bytes);
 	bytes[1] = 0;
 	cr_assert_eq(rdma_key_decode(bytes, len, &got), -EINVAL);
@@ -79,9 +80,10 @@ Test(rdma_key, that_makes_no_sense_is_refused)
 
 Test(rdma_private_data, comes_back_through_the_padding_of_the_kernel)
 {
-	struct rdma_req r = { .asker_port = 50000, .holder_port = 7000, .token = "fedcba987654321" }, got;
+	struct rdma_req r = {.asker_port = 50000, .holder_port = 7000, .token = "fedcba987654321"},
+			got;
 	enum rdma_refusal why;
-	uint8_t bytes[200] = { 0 }, device;
+	uint8_t bytes[200] = {0}, device;
 
 	rdma_req_encode(&r, bytes);
 	cr_assert_eq(rdma_req_decode(bytes, 56, &got), 0);
@@ -100,9 +102,9 @@ Test(rdma_private_data, that_makes_no_sense_is_refused)
 {
 	enum rdma_refusal why;
 	struct rdma_req got;
-	uint8_t bytes[56] = { 0 }, device;
+	uint8_t bytes[56] = {0}, device;
 
-	rdma_req_encode(&(struct rdma_req){ 1, 2, "" }, bytes);
+	rdma_req_encode(&(struct rdma_req){1, 2, ""}, bytes);
 	for (size_t n = 0; n < RDMA_REQ_BYTES; n++)
 		cr_assert_eq(rdma_req_decode(bytes, n, &got), -EINVAL);
 	bytes[1] = 1;

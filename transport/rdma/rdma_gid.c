@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const uint8_t no_gid[RDMA_GID_BYTES];
-static const uint8_t mapped_prefix[12] = { [10] = 0xff, [11] = 0xff };
+static const uint8_t mapped_prefix[12] = {[10] = 0xff, [11] = 0xff};
 
 static bool is_mapped_v4(const uint8_t *raw)
 {
@@ -34,8 +34,8 @@ static int fit(const struct rdma_gid *g, const struct rdma_gid_wish *wish)
 	return is_mapped_v4(g->raw) == is_mapped_v4(wish->address) ? 2 : 1;
 }
 
-enum rdma_gid_verdict rdma_gid_choose(const struct rdma_gid *table, size_t n, const struct rdma_gid_wish *wish,
-				      const struct rdma_gid **out)
+enum rdma_gid_verdict rdma_gid_choose(const struct rdma_gid *table, size_t n,
+				      const struct rdma_gid_wish *wish, const struct rdma_gid **out)
 {
 	enum rdma_gid_verdict verdict = RDMA_GID_EMPTY;
 	bool has_v1 = false, has_link_local = false;

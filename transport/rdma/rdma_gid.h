@@ -17,11 +17,16 @@
 
 #define RDMA_GID_BYTES 16
 
-enum rdma_gid_type { RDMA_GID_IB, RDMA_GID_ROCE_V1, RDMA_GID_ROCE_V2 };
+enum rdma_gid_type {
+	RDMA_GID_IB,
+	RDMA_GID_ROCE_V1,
+	RDMA_GID_ROCE_V2
+};
 
 struct rdma_gid {
-	uint8_t raw[RDMA_GID_BYTES]; /* an IPv6 address, or IPv4 as ::ffff:a.b.c.d; zeros: an empty entry */
-	uint32_t index;		     /* in the port's table */
+	uint8_t raw
+		[RDMA_GID_BYTES]; /* an IPv6 address, or IPv4 as ::ffff:a.b.c.d; zeros: an empty entry */
+	uint32_t index;		  /* in the port's table */
 	enum rdma_gid_type type;
 	char netdev[IF_NAMESIZE]; /* "": not known, as in a container that does not have it */
 };
@@ -40,7 +45,8 @@ enum rdma_gid_verdict {
 };
 
 /* *out: the entry, only when found. */
-enum rdma_gid_verdict rdma_gid_choose(const struct rdma_gid *table, size_t n, const struct rdma_gid_wish *wish,
+enum rdma_gid_verdict rdma_gid_choose(const struct rdma_gid *table, size_t n,
+				      const struct rdma_gid_wish *wish,
 				      const struct rdma_gid **out);
 /* For messages: what the port has instead. */
 const char *rdma_gid_verdict_text(enum rdma_gid_verdict v);

@@ -5,7 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-_Static_assert(RDMA_KEY_FIXED_BYTES + 4 * RDMA_DEVICES_MAX <= TRANSPORT_KEY_BYTES, "a key fits the seam's");
+_Static_assert(RDMA_KEY_FIXED_BYTES + 4 * RDMA_DEVICES_MAX <= TRANSPORT_KEY_BYTES,
+	       "a key fits the seam's");
 /* What InfiniBand's CM leaves of a REQ for private data when rdma_cm has taken its part. */
 _Static_assert(RDMA_REQ_BYTES <= 56, "a request fits");
 
@@ -66,7 +67,7 @@ size_t rdma_key_encode(const struct rdma_key *k, uint8_t out[TRANSPORT_KEY_BYTES
 
 int rdma_key_decode(const uint8_t *in, size_t len, struct rdma_key *out)
 {
-	struct rdma_key k = { 0 };
+	struct rdma_key k = {0};
 
 	if (!len)
 		return -EINVAL;
@@ -75,7 +76,8 @@ int rdma_key_decode(const uint8_t *in, size_t len, struct rdma_key *out)
 	if (len < RDMA_KEY_FIXED_BYTES)
 		return -EINVAL;
 	k.n_rkeys = in[1];
-	if (!k.n_rkeys || k.n_rkeys > RDMA_DEVICES_MAX || len != RDMA_KEY_FIXED_BYTES + 4 * (size_t)k.n_rkeys)
+	if (!k.n_rkeys || k.n_rkeys > RDMA_DEVICES_MAX ||
+	    len != RDMA_KEY_FIXED_BYTES + 4 * (size_t)k.n_rkeys)
 		return -EINVAL;
 	k.port = get16(in + 2);
 	memcpy(k.token, in + 4, RDMA_TOKEN_BYTES);
