@@ -266,7 +266,7 @@ build-for-integration := progs-build stress-build deb
 build-for-integration-directio := progs-build stress-build deb
 build-for-asan := all unit-build progs-build stress-build fuzz-replay-build
 
-.PHONY: check check-unit check-stress check-fuzz check-integration check-asan check-tsan check-trees
+.PHONY: check check-unit check-stress check-fuzz check-integration check-asan check-tsan check-trees check-rdma
 check:
 	$(Q)scripts/deps.sh $(FUSE3_PREFIX)
 	$(call run-stages,$(STAGES))
@@ -284,6 +284,11 @@ check-tsan:
 	$(call run-stages,tsan)
 check-trees:
 	$(call build-sanitized,$(STAGES))
+
+# Status 77 is a VM that does not start, and no failure: the line that it printed says why.
+check-rdma:
+	$(submake) O=$(O) rdma-build
+	$(Q)MCFS_BUILD=$(abspath $(O)) tests/rdma/run.sh || [ $$? -eq 77 ]
 
 .PHONY: demo bench bench-10m
 demo:
@@ -413,7 +418,7 @@ clean:
 		find $$d -mindepth 1 -maxdepth 1 ! -name deps -exec rm -rf {} +; done
 	$(Q)rmdir $(trees) 2>/dev/null || true
 distclean: clean
-	$(Q)rm -rf $(FUSE3_PREFIX) $(dir $(FUSE3_PREFIX)).lock
+	$(Q)rm -rf $(FUSE3_PREFIX) $(dir $(FUSE3_PREFIX)).lock $(CURDIR)/build/deps/rdma-vm
 	$(Q)rmdir -p $(dir $(patsubst $(CURDIR)/%,%,$(FUSE3_PREFIX))) 2>/dev/null || true
 	$(Q)find . -name __pycache__ -prune -exec rm -rf {} +
 	$(Q)rm -rf .pytest_cache compile_commands.json
@@ -427,6 +432,7 @@ targets
   check               deps, all, every test; the last line is "N passed, N failed, N skipped"
   check-unit check-stress check-fuzz check-integration check-asan check-tsan
                       one part of check
+  check-rdma          the provider rdma on a software device, in a VM (not part of check)
   bench               build, then the benchmarks; BENCH=NAME for one
   bench-10m           ten million names: 3 GB of memory and of disk, minutes
   soak                kill the daemon and fail the power under load, ROUNDS times (1000), then MINUTES (30)

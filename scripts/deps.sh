@@ -3,9 +3,10 @@
 #
 # deps.sh - make the machine able to build and test mooncakefs
 #
-# usage: scripts/deps.sh [--dev] [--libfuse-only] [PREFIX]
+# usage: scripts/deps.sh [--dev] [--rdma-vm] [--libfuse-only] [PREFIX]
 #
 #   --dev           also the tools of `make lint`, `make format` and `make fuzz`
+#   --rdma-vm       only what `make check-rdma` needs for its VM
 #   --libfuse-only  ask apt for nothing, only see to libfuse
 #   PREFIX          where a private libfuse goes (default build/deps/fuse3)
 #
@@ -34,6 +35,7 @@ readonly packages=(
 	python3-prometheus-client python3-numpy
 	fuse3 util-linux fio rsync attr acl redis-server iproute2 iperf3
 )
+readonly rdma_vm_packages=(qemu-system-x86 busybox-static kmod xz-utils util-linux iproute2 ibverbs-providers)
 readonly dev_packages=(clang clang-tidy clang-format cppcheck shellcheck)
 
 say() { printf 'deps: %s\n' "$*"; }
@@ -44,16 +46,18 @@ die() {
 }
 
 usage() {
-	sed -n '4,10s/^# \{0,1\}//p' "$0"
+	sed -n '4,11s/^# \{0,1\}//p' "$0"
 	exit "$1"
 }
 
 dev=no
 libfuse_only=no
+rdma_vm=no
 prefix=
 while [ $# -gt 0 ]; do
 	case $1 in
 	--dev) dev=yes ;;
+	--rdma-vm) rdma_vm=yes ;;
 	--libfuse-only) libfuse_only=yes ;;
 	-h | --help) usage 0 ;;
 	-*) usage 2 >&2 ;;
@@ -139,6 +143,7 @@ apt_updated=no
 install_packages() {
 	local missing version list=("${packages[@]}")
 	[ "$dev" = no ] || list+=("${dev_packages[@]}")
+	[ "$rdma_vm" = no ] || list=("${rdma_vm_packages[@]}")
 	if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
 		die "no apt on this system ($os_id): install the equivalents of: ${list[*]}"
 	fi
@@ -280,4 +285,4 @@ libfuse() {
 }
 
 [ "$libfuse_only" = yes ] || install_packages
-libfuse
+[ "$rdma_vm" = yes ] || libfuse

@@ -93,6 +93,9 @@ check_includes() {
 	mapfile -t h < <(find "${code[@]}" -name '*.[ch]' ! -path meta/redis.c)
 	[ ${#h[@]} -eq 0 ] || found "hiredis belongs to meta/redis.c alone" \
 		'^#[[:space:]]*include[[:space:]]*<hiredis' "${h[@]}"
+	mapfile -t h < <(find "${code[@]}" -name '*.[ch]' ! -path 'transport/rdma/*' ! -path 'tests/*')
+	[ ${#h[@]} -eq 0 ] || found "verbs and rdma_cm belong to transport/rdma alone" \
+		'^#[[:space:]]*include[[:space:]]*<(infiniband|rdma)/' "${h[@]}"
 	mapfile -t h < <(existing include meta transport fs/base fs/cli)
 	[ ${#h[@]} -eq 0 ] || found "FUSE belongs to fs/ alone" -r --include='*.[ch]' \
 		'^#[[:space:]]*include[[:space:]]*<fuse' "${h[@]}"

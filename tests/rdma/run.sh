@@ -1,0 +1,241 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# run.sh - the tests that want an RDMA device, in a small VM that has a software one (called by `make check-rdma`)
+#
+# usage: tests/rdma/run.sh [COMMAND...]
+#
+#   COMMAND               runs as root in the VM instead of the tests
+#   MCFS_BUILD            build tree (default build); its tests/rdma/test_* are the tests
+#   MCFS_RDMA_VM          folder of kernel and initramfs (default build/deps/rdma-vm), made at the first run
+#   MCFS_RDMA_VM_ACCEL    kvm or tcg (default: kvm where it boots, else tcg, which is slow)
+#   MCFS_RDMA_VM_TIMEOUT  seconds for all of it after the boot (default 600)
+#
+# QEMU boots a kernel of this distribution that has rdma_rxe. In the VM the machine's files are where they are, and
+# writes to them go to memory; device rxe0 is on a dummy interface with the addresses 10.99.0.1 and 10.99.0.2.
+# Needs root, apt (for the kernel, which is unpacked and not installed) and the packages of `scripts/deps.sh --rdma-vm`.
+#
+# Prints what the tests print, and "N passed, N failed". Status 0, 1 when a test failed, 77 with a line "SKIP: reason"
+# when the VM does not start.
+
+set -uo pipefail
+
+cd -- "$(dirname -- "$0")/../.." || exit 2
+build=$(realpath -m -- "${MCFS_BUILD:-build}")
+vm=$(realpath -m -- "${MCFS_RDMA_VM:-build/deps/rdma-vm}")
+limit=${MCFS_RDMA_VM_TIMEOUT:-600}
+# crc32_generic: rdma_rxe asks for it by the name of what it does.
+readonly modules=(crc32_generic virtio_pci 9p 9pnet_virtio overlay dummy rdma_rxe rdma_ucm)
+
+export PATH=$PATH:/usr/sbin:/sbin
+
+skip() {
+	echo "SKIP: $*"
+	exit 77
+}
+
+# ---- once: a kernel and an initramfs -----------------------------------------
+
+# Prints the package that linux-image-ARCH stands for at present.
+kernel_package() {
+	apt-cache depends "linux-image-$(dpkg --print-architecture)" 2>/dev/null |
+		sed -n 's/^ *Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1
+}
+
+guest_init() {
+	cat <<'END'
+#!/bin/busybox sh
+b=/bin/busybox
+$b mkdir -p /proc /sys /dev /lower /upper /root
+$b mount -t proc proc /proc
+$b mount -t sysfs sysfs /sys
+$b mount -t devtmpfs dev /dev
+while read -r m; do $b insmod "/modules/$m" || echo "insmod $m failed"; done </modules/order
+$b mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 machine /lower
+$b mount -t tmpfs -o size=60% tmpfs /upper
+$b mkdir /upper/files /upper/work
+$b mount -t overlay -o lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work overlay /root
+for d in proc sys dev; do $b mount --move /$d /root/$d; done
+$b mount -t tmpfs tmpfs /root/run
+$b mkdir -p /root/run/mcfs /root/dev/shm
+$b mount -t tmpfs -o size=60% tmpfs /root/dev/shm
+$b mount -t tmpfs tmpfs /root/tmp
+$b mount -t 9p -o trans=virtio,version=9p2000.L,rw,msize=512000 exchange /root/run/mcfs
+exec $b switch_root /root /bin/bash /run/mcfs/main
+END
+}
+
+# modules_of TREE VERSION INITRD: in the order in which they want to be loaded, without what only debuggers read.
+modules_of() {
+	local m path name
+	mkdir -p "$3/modules"
+	depmod -b "$1" "$2" || return 1
+	for m in "${modules[@]}"; do
+		modprobe -d "$1" -S "$2" --show-depends "$m" 2>/dev/null || echo "builtin $m"
+	done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r path; do
+		name=$(basename -- "${path%.xz}")
+		case $path in
+		*.xz) xz -dc "$path" >"$3/modules/$name" ;;
+		*) cp "$path" "$3/modules/$name" ;;
+		esac
+		objcopy --strip-debug --remove-section=.BTF "$3/modules/$name"
+		echo "$name" >>"$3/modules/order"
+	done
+	grep -q '^rdma_rxe' "$3/modules/order"
+}
+
+prepare() {
+	local work=$vm/work package version
+	package=$(kernel_package)
+	[ -n "$package" ] || { echo "apt knows no kernel (apt-get update?)"; return 1; }
+	rm -rf "$work"
+	mkdir -p "$work/tree" "$work/initrd/bin" || return 1
+	(cd "$work" && apt-get -q -o APT::Sandbox::User=root download "$package") || return 1
+	dpkg -x "$work"/*.deb "$work/tree" || return 1
+	version=$(basename -- "$work"/tree/lib/modules/*)
+	modules_of "$work/tree" "$version" "$work/initrd" || { echo "$package has no rdma_rxe"; return 1; }
+	cp /bin/busybox "$work/initrd/bin/busybox" || return 1
+	guest_init >"$work/initrd/init"
+	chmod 755 "$work/initrd/init"
+	(cd "$work/initrd" && find . | busybox cpio -o -H newc) >"$vm/initrd" 2>/dev/null || return 1
+	cp "$work/tree/boot/vmlinuz-$version" "$vm/vmlinuz" || return 1
+	rm -rf "$work"
+	cksum <"$0" >"$vm/made-by"
+}
+
+# ---- in the VM ---------------------------------------------------------------
+
+guest_main() {
+	cat <<'END'
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+finish() {
+	echo "$1" >/run/mcfs/status
+	sync
+	echo 1 >/proc/sys/kernel/sysrq
+	echo o >/proc/sysrq-trigger
+	sleep 60
+}
+exec >>/run/mcfs/output 2>&1 </dev/null
+. /run/mcfs/job
+ip link set lo up
+{ ip link add rdma0 type dummy && ip link set rdma0 mtu 9000 up && ip addr add 10.99.0.1/24 dev rdma0 &&
+	ip addr add 10.99.0.2/24 dev rdma0 && rdma link add rxe0 type rxe netdev rdma0; } ||
+	{ echo "no device rxe0"; finish 125; }
+: >/run/mcfs/up
+ulimit -n 65536
+export MCFS_RDMA_DEVICE=rxe0 MCFS_TEST_HOST=10.99.0.1 MCFS_TEST_TRANSPORT=rdma
+cd "$folder"
+"${command[@]}"
+finish $?
+END
+}
+
+# Criterion programs, one after the other: a machine that emulates another has no time to spare.
+# shellcheck disable=SC2317 # it is called in the VM
+guest_tests() {
+	local program name summary n_passed=0 n_failed=0 good bad start
+	for program in "$1"/tests/rdma/test_*; do
+		name=$(basename -- "$program")
+		[ -x "$program" ] || continue
+		start=$SECONDS
+		timeout 400 "$program" -j1 --verbose=1 >"/run/$name.log" 2>&1
+		summary=$(grep -a 'Tested:.*Failing:' "/run/$name.log" | tail -n 1)
+		good=$(sed -E 's/.*Passing: *([0-9]+).*/\1/' <<<"${summary:-Passing: 0}")
+		bad=$(sed -E 's/.*Failing: *([0-9]+).*/\1/' <<<"${summary:-Failing: 1}")
+		n_passed=$((n_passed + good)) n_failed=$((n_failed + bad))
+		printf '%-24s %s passed, %s failed (%s s)\n' "$name:" "$good" "$bad" "$((SECONDS - start))"
+		grep -a '^figure: ' "/run/$name.log"
+		[ "$bad" -eq 0 ] || tail -n 60 "/run/$name.log"
+	done
+	echo "$n_passed passed, $n_failed failed"
+	[ "$n_failed" -eq 0 ] && [ "$n_passed" -gt 0 ]
+}
+
+# ---- this run ----------------------------------------------------------------
+
+qemu=
+stop() {
+	[ -z "$qemu" ] || kill -KILL "$qemu" 2>/dev/null
+	[ -z "$qemu" ] || wait "$qemu" 2>/dev/null
+	qemu=
+}
+
+# boot kvm|tcg SECONDS: true once the device is there.
+boot() {
+	local cpu=host khz tsc=() end
+	if [ "$1" = tcg ]; then
+		# Few features: what it does not have is not emulated. Its clock is the machine's, which need not be measured.
+		cpu=qemu64
+		khz=$(awk '/^cpu MHz/ { printf "%d", $4 * 1000; exit }' /proc/cpuinfo)
+		tsc=("tsc_early_khz=$khz" tsc=reliable)
+	fi
+	rm -f "$exchange"/{up,status}
+	: >"$exchange/output"
+	setpriv --pdeathsig KILL qemu-system-x86_64 -M pc,usb=off -accel "$1" -cpu "$cpu" -smp 2 -m 2048 \
+		-nodefaults -no-user-config -display none -no-reboot -serial "file:$exchange/console" \
+		-kernel "$vm/vmlinuz" -initrd "$vm/initrd" \
+		-append "console=ttyS0 quiet panic=-1 mitigations=off audit=0 apparmor=0 ${tsc[*]}" \
+		-fsdev local,id=m,path=/,security_model=none,readonly=on,multidevs=remap \
+		-device virtio-9p-pci,fsdev=m,mount_tag=machine \
+		-fsdev local,id=x,path="$exchange",security_model=none \
+		-device virtio-9p-pci,fsdev=x,mount_tag=exchange \
+		-device virtio-rng-pci >"$exchange/qemu" 2>&1 </dev/null &
+	qemu=$!
+	end=$((SECONDS + $2))
+	while [ $SECONDS -lt $end ] && kill -0 "$qemu" 2>/dev/null; do
+		[ ! -e "$exchange/up" ] || return 0
+		sleep 0.2
+	done
+	stop
+	return 1
+}
+
+boot_any() {
+	local accel=${MCFS_RDMA_VM_ACCEL:-}
+	# That KVM did not boot it is remembered: some run none but guests of their own kind.
+	if [ "$accel" != tcg ] && [ -w /dev/kvm ] && { [ -n "$accel" ] || [ ! -e "$vm/no-kvm" ]; }; then
+		boot kvm 30 && return 0
+		: >"$vm/no-kvm"
+	fi
+	[ "$accel" = kvm ] || boot tcg 150 || boot tcg 150
+}
+
+[ "$(id -u)" -eq 0 ] || skip "needs root"
+[ "$(uname -m)" = x86_64 ] || skip "the VM is an x86-64 one"
+log=$(scripts/deps.sh --rdma-vm 2>&1) || skip "packages: $(tail -n 1 <<<"$log")"
+mkdir -p "$vm"
+exec 9>"$vm/lock"
+flock 9
+if [ "$(cat -- "$vm/made-by" 2>/dev/null)" != "$(cksum <"$0")" ]; then
+	prepare >"$vm/log" 2>&1 || skip "no kernel: $(tail -n 1 -- "$vm/log")"
+fi
+flock -u 9
+
+if [ $# -eq 0 ]; then
+	compgen -G "$build/tests/rdma/test_*" >/dev/null || skip "$build has no tests for a device (built without RDMA?)"
+	set -- bash -c "$(declare -f guest_tests); guest_tests \"\$1\"" tests "$build"
+fi
+exchange=$(mktemp -d "${TMPDIR:-/tmp}/mcfs-rdma.XXXXXX") || exit 2
+trap 'stop; rm -rf "$exchange"' EXIT
+trap 'exit 130' INT TERM HUP
+guest_main >"$exchange/main"
+{
+	printf 'folder=%q\ncommand=(' "$PWD"
+	printf '%q ' "$@"
+	printf ')\n'
+} >"$exchange/job"
+
+boot_any || skip "the VM did not boot: $(tail -qn 4 "$exchange"/{qemu,console,output} | tr -d '\r' | tr '\n' ';')"
+tail -n +1 -f --pid="$qemu" "$exchange/output" &
+tail=$!
+end=$((SECONDS + limit))
+while kill -0 "$qemu" 2>/dev/null && [ $SECONDS -lt $end ]; do
+	[ ! -e "$exchange/status" ] || break
+	sleep 0.5
+done
+status=$(cat "$exchange/status" 2>/dev/null)
+sleep 1
+stop
+wait "$tail"
+[ -n "$status" ] || { echo "run.sh: the VM ended, or time was up, before the tests did"; exit 1; }
+exit "$status"
