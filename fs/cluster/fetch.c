@@ -274,12 +274,12 @@ static int announce_early(struct fetch *f)
 {
 	struct directory_value before = { 0 };
 
-	if (f->e.size <= EARLY_BYTES)
+	if (!f->is_announced)
 		return 0;
-	f->is_announced = true;
 	int rc = announce_copy(f->c, f->dir->key, f->path, f->name, &f->e, now_mono_ns() + LOOKUP_NS, &before);
 	if (rc == -ESTALE)
 		return rc;
+	/* No thread has looked at them yet. */
 	if (!rc && before.kind == DIRECTORY_FILE && before.n_holders)
 		take_holders(f, &before);
 	return f->n_sources ? 0 : -ESTALE;
@@ -314,15 +314,11 @@ static int fetch_create(struct cluster *c, uint64_t id, uint64_t dir_ino, const 
 		rc = known ? take_value(f, known) : find_sources(f);
 	if (!rc)
 		rc = take_room(c->fs, f, w);
-	if (!rc)
-		rc = announce_early(f);
 	if (rc) {
-		disown(f);
 		fetch_free(f);
 		return rc;
 	}
-	f->n_extents = (uint32_t)((f->e.size + FETCH_EXTENT_BYTES - 1) / FETCH_EXTENT_BYTES);
-	f->extents = xcalloc(f->n_extents + 1, 1);
+	f->is_announced = f->e.size > EARLY_BYTES;
 	*out = f;
 	return 0;
 }
@@ -341,6 +337,24 @@ static struct fetch *find_fetch(struct fetcher *t, uint64_t id)
 	return f;
 }
 
+/* It is in the list, where peers find it; the threads do from now on. */
+static void start(struct fetcher *t, struct fetch *f)
+{
+	uint32_t n = (uint32_t)((f->e.size + FETCH_EXTENT_BYTES - 1) / FETCH_EXTENT_BYTES);
+	int rc = announce_early(f);
+
+	if (rc) {
+		fetch_end(f, rc);
+	} else if (!n) {
+		fetch_complete(f); /* empty: its name is all of it */
+	} else {
+		guard_lock(&t->lock);
+		f->extents = xcalloc(n, 1);
+		f->n_extents = n;
+		pthread_cond_broadcast(&t->work);
+	}
+}
+
 /* The fetch of that object that is under way, else f, which has begun then. */
 static struct fetch *join(struct fetcher *t, struct fetch *f)
 {
@@ -351,7 +365,6 @@ static struct fetch *join(struct fetcher *t, struct fetch *f)
 		while (*at)
 			at = &(*at)->next;
 		*at = f;
-		pthread_cond_broadcast(&t->work);
 	}
 	pthread_mutex_unlock(&t->lock);
 	if (other) {
@@ -359,8 +372,7 @@ static struct fetch *join(struct fetcher *t, struct fetch *f)
 		fetch_free(f);
 		return other;
 	}
-	if (!f->n_extents)
-		fetch_complete(f); /* empty: its name is all of it */
+	start(t, f);
 	return f;
 }
 

@@ -67,7 +67,7 @@ struct fetch {
 	int64_t arrived_ns;      /* the last of them */
 	int64_t left_ns;         /* nobody wants it since then; 0: somebody does */
 	int fd;                  /* of the frame, where it is mapped: for peers; -1 */
-	bool is_announced;       /* before its bytes are here */
+	bool is_announced;       /* or is about to be */
 	uint32_t refs;           /* waiters, and while it runs the threads */
 	bool is_cancelled;       /* the name has changed, or nobody wants it any more */
 	bool has_failed;         /* an extent found no source */

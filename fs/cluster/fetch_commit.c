@@ -144,7 +144,9 @@ void fetch_complete(struct fetch *f)
 
 	/* Names below kv/ do not change: their copies are announced behind. */
 	if (!dir_path_is_kv(f->path)) {
+		pthread_mutex_lock(&c->fetcher->lock);
 		f->is_announced = true;
+		pthread_mutex_unlock(&c->fetcher->lock);
 		rc = announce_copy(c, f->dir->key, f->path, f->name, &f->e, now_mono_ns() + ANNOUNCE_NS,
 				   NULL);
 	}

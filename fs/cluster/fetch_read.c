@@ -79,6 +79,13 @@ static void wait_for_chunk(struct fetch *f, uint64_t chunk)
 
 /* ---- open files ---- */
 
+/* 0: it goes on, or is an object; else why nothing will come of it. */
+static int outcome(struct fetch *f)
+{
+	guard_lock(&f->c->fetcher->lock);
+	return f->is_over ? f->rc : 0;
+}
+
 int fetch_open(struct fs *fs, struct inode *i, struct space_wait *w, struct fetch **out)
 {
 	struct fetch *f;
@@ -89,11 +96,12 @@ int fetch_open(struct fs *fs, struct inode *i, struct space_wait *w, struct fetc
 		return fetch_pause_if_stale(rc);
 	if (!f->map)
 		return fetch_pause_if_stale(fetch_wait(f, w, NULL));
-	if (hold(fs, f, &f->n_handles))
+	rc = outcome(f);
+	if (!rc && hold(fs, f, &f->n_handles))
 		*out = f;
 	else
 		fetch_put(f);
-	return 0;
+	return fetch_pause_if_stale(rc);
 }
 
 void fetch_close(struct fs *fs, struct fetch *f)
