@@ -66,12 +66,14 @@ void ssd_disk_fail(struct ssd_disk *d, int err, const char *what)
 
 int ssd_disk_note(struct ssd_disk *d, uint64_t frame_id, int rc)
 {
-	if (!disk_error_is_io(rc) || ssd_disk_is_failed(d))
+	if (!disk_error_is_io(rc))
 		return rc;
+	if (ssd_disk_is_failed(d))
+		return -EIO;
 	guard_lock(&d->lock);
 	if (disk_health_note(&d->health, frame_id, rc, now_ns()))
 		fail_locked(d, rc, disk_error_is_fatal(rc) ? "input or output" : "too many errors");
-	return rc;
+	return -EIO;
 }
 
 bool ssd_disk_is_there(struct ssd_disk *d)

@@ -59,7 +59,7 @@ static inline bool ssd_disk_is_failed(const struct ssd_disk *d)
 	return __atomic_load_n(&d->is_failed, __ATOMIC_ACQUIRE);
 }
 
-/* Takes the result of an operation on a frame into account, and returns it. */
+/* Takes the result of an operation on a frame into account, and returns it; -EIO for whatever says that the disk is bad. */
 int ssd_disk_note(struct ssd_disk *d, uint64_t frame_id, int rc);
 /* err is a negative errno, met by what; once, later calls do nothing. */
 void ssd_disk_fail(struct ssd_disk *d, int err, const char *what);

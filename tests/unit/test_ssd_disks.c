@@ -163,7 +163,7 @@ Test(ssd_disks, read_only_fails_a_disk_at_once)
 
 	create();
 	fault_tier_fail(box.faults[0], FAULT_write, 1, EROFS);
-	cr_expect_eq(ssd_box_put(&box, KIB(64), &s), -EROFS);
+	cr_expect_eq(ssd_box_put(&box, KIB(64), &s), -EIO);
 	cr_expect_eq(ssd_box_stats(&box).n_failed_disks, 1);
 	cr_expect_eq(ssd_box_put(&box, KIB(64), &s), 0);
 }
