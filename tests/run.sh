@@ -162,6 +162,11 @@ start_unit_program() {
 	running[$!]=$!
 }
 
+# Criterion's runner loses a record of its own now and then: memory that its library asked for, and nobody's of ours.
+is_loss_of_criterion() {
+	grep -aq 'ERROR: LeakSanitizer' "$1" && ! grep -aE '^ +#1 ' "$1" | grep -qv 'libcriterion\.so'
+}
+
 # Its last line tells the counts, "[SKIP]" lines the rest.
 count_unit_program() {
 	local name=$1 log=$2 status=1 summary good bad line
@@ -184,7 +189,7 @@ count_unit_program() {
 	pass "$good"
 	if [ "$bad" -gt 0 ]; then
 		fail "$name" "$bad" "$log"
-	elif [ "$status" -ne 0 ]; then
+	elif [ "$status" -ne 0 ] && ! is_loss_of_criterion "$log"; then
 		fail "$name: $(why "$status")" 1 "$log"
 	fi
 }
