@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "catalog_record.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/crc.h"
+#include "base/le.h"
 
 #define CRC_BYTES 4u
 
@@ -66,48 +66,6 @@ _Static_assert(ENTRY_RECORD_MAX == ENTRY_FIXED + CATALOG_HINT_MAX + CATALOG_SYML
 _Static_assert(ENTRY_RECORD_MAX <= UINT16_MAX, "an object record counts its promise in 16 bits");
 _Static_assert(CATALOG_NAME_MAX <= UINT8_MAX && CATALOG_HINT_MAX <= UINT8_MAX,
 	       "names and hints are counted in 8 bits");
-
-static void put_le16(uint8_t *p, uint16_t v)
-{
-	v = htole16(v);
-	memcpy(p, &v, sizeof(v));
-}
-
-static void put_le32(uint8_t *p, uint32_t v)
-{
-	v = htole32(v);
-	memcpy(p, &v, sizeof(v));
-}
-
-static void put_le64(uint8_t *p, uint64_t v)
-{
-	v = htole64(v);
-	memcpy(p, &v, sizeof(v));
-}
-
-static uint16_t get_le16(const uint8_t *p)
-{
-	uint16_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return le16toh(v);
-}
-
-static uint32_t get_le32(const uint8_t *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return le32toh(v);
-}
-
-static uint64_t get_le64(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return le64toh(v);
-}
 
 static void seal(uint8_t *buf, size_t body_bytes)
 {

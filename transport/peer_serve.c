@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/pread_full.h"
 #include "deadline.h"
 #include "message.h"
 #include "peer_impl.h"
@@ -45,19 +45,6 @@ static int serve_ping(struct served *s, struct transport_conn *c, const struct w
 	return h->seq ? answer(c, h, WIRE_PONG, 0, buf, (size_t)len) : 0;
 }
 
-static int read_whole(const struct peer_piece *p, uint8_t *dst)
-{
-	for (uint32_t at = 0; at < p->len;) {
-		ssize_t n = pread(p->fd, dst + at, p->len - at, (off_t)(p->off + at));
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -EIO;
-		at += (uint32_t)n;
-	}
-	return 0;
-}
-
 /* A small object goes along, and the grant is over. False: it does not, and is asked for by READ. */
 static bool add_bytes(struct served *s, const struct peer_grant *g, uint8_t *dst)
 {
@@ -67,10 +54,10 @@ static bool add_bytes(struct served *s, const struct peer_grant *g, uint8_t *dst
 
 	if (rc)
 		return false;
-	rc = p.len == g->size ? read_whole(&p, dst) : -EIO;
+	bool is_whole = p.len == g->size && pread_full(p.fd, dst, p.len, p.off) == (ssize_t)p.len;
 	if (p.done)
 		p.done(p.arg);
-	if (rc)
+	if (!is_whole)
 		return false;
 	handlers->release(handlers->arg, &s->from, g->grant);
 	s->e->tx_bytes += g->size;

@@ -2,6 +2,7 @@
 #include "cli/block.h"
 
 #include "base/cleanup.h"
+#include "base/pread_full.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -48,31 +49,13 @@ static enum block_outcome fail(struct block_fault *fault, enum block_outcome out
 	return outcome;
 }
 
-/* Returns the bytes read, fewer than a block at end of file only, or a negative errno. */
-static ssize_t read_whole(int fd, unsigned char *buf, size_t len)
-{
-	size_t done = 0;
-
-	while (done < len) {
-		ssize_t n = pread(fd, buf + done, len - done, (off_t)done);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (!n)
-			break;
-		done += (size_t)n;
-	}
-	return (ssize_t)done;
-}
-
 /* Takes fd over. began_ns: before its open; opened_ns: after. */
 static enum block_outcome visit_present(struct block_client *c, uint64_t id, int fd,
 					uint64_t began_ns, uint64_t opened_ns,
 					struct block_fault *fault)
 {
 	size_t len = c->store->block_bytes;
-	ssize_t n = read_whole(fd, c->buf, len);
+	ssize_t n = pread_full(fd, c->buf, len, 0);
 	uint64_t read_ns = now_ns();
 
 	close(fd);

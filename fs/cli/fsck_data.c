@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/crc.h"
+#include "base/pread_full.h"
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -16,16 +17,8 @@ static int compare(const struct object_record *r, int fd, uint8_t *buf)
 {
 	for (uint32_t k = 0; k < r->n_crc; k++) {
 		uint64_t off = (uint64_t)k * CATALOG_CRC_CHUNK, left = r->size - off;
-		size_t len = left < CATALOG_CRC_CHUNK ? (size_t)left : CATALOG_CRC_CHUNK, done = 0;
-		while (done < len) {
-			ssize_t n = pread(fd, buf + done, len - done, (off_t)(off + done));
-			if (n < 0 && errno == EINTR)
-				continue;
-			if (n <= 0)
-				return 1;
-			done += (size_t)n;
-		}
-		if (crc32c(0, buf, len) != r->crc[k])
+		size_t len = left < CATALOG_CRC_CHUNK ? (size_t)left : CATALOG_CRC_CHUNK;
+		if (pread_full(fd, buf, len, off) != (ssize_t)len || crc32c(0, buf, len) != r->crc[k])
 			return 1;
 	}
 	return 0;

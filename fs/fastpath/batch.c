@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/pread_full.h"
 #include "fastpath/buffer.h"
 #include "fs.h"
 #include "handle.h"
@@ -53,13 +54,7 @@ int batch_copy_in(const struct registration *r, uint64_t off, void *to, size_t l
 {
 	if (!holds(r, off, len))
 		return -EFAULT;
-	for (size_t done = 0; done < len;) {
-		ssize_t n = pread(r->buffer->frame.fd, (char *)to + done, len - done, (off_t)(off + done));
-		if (n == 0 || (n < 0 && errno != EINTR))
-			return -EFAULT;
-		done += n > 0 ? (size_t)n : 0;
-	}
-	return 0;
+	return pread_full(r->buffer->frame.fd, to, len, off) == (ssize_t)len ? 0 : -EFAULT;
 }
 
 static int copy_out(const struct registration *r, uint64_t off, const void *from, size_t len)

@@ -63,7 +63,7 @@ static bool has_another_disk(struct fs *fs, int rc, uint32_t n_errors)
 {
 	struct tier_stats s;
 
-	if (rc != -EIO && rc != -EROFS && rc != -ENODEV)
+	if (rc != -EIO)
 		return false;
 	tier_call(fs->ssd, get_stats, &s);
 	return n_errors < s.n_disks;

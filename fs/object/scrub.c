@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/monotonic.h"
 #include "base/parse.h"
+#include "base/pread_full.h"
 #include "fs.h"
 #include "object/object.h"
 #include "object/verify.h"
@@ -122,15 +123,9 @@ static bool keep_rate(struct scrub *s, uint64_t more_bytes)
 
 static int read_chunk(struct scrub *s, int fd, size_t len, uint64_t off)
 {
-	for (size_t done = 0; done < len;) {
-		ssize_t n = pread(fd, s->buf + done, len - done, (off_t)(off + done));
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -EIO;
-		done += (size_t)n;
-	}
-	return 0;
+	ssize_t n = pread_full(fd, s->buf, len, off);
+
+	return n < 0 ? (int)n : (size_t)n < len ? -EIO : 0;
 }
 
 enum verdict { GOOD, BAD, NOT_NOW };

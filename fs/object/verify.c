@@ -12,6 +12,7 @@
 #include "base/counters.h"
 #include "base/crc.h"
 #include "base/log.h"
+#include "base/pread_full.h"
 #include "fs.h"
 #include "mcfs/catalog.h"
 #include "object/copies.h"
@@ -134,16 +135,9 @@ bool verify_agrees(const struct object_record *r, const uint32_t *crc, size_t n_
 
 static int read_step(int fd, char *buf, size_t len, uint64_t off)
 {
-	for (size_t done = 0; done < len;) {
-		ssize_t n = pread(fd, buf + done, len - done, (off_t)(off + done));
-		if (n > 0)
-			done += (size_t)n;
-		else if (n == 0)
-			return -EBADMSG;
-		else if (errno != EINTR)
-			return -errno;
-	}
-	return 0;
+	ssize_t n = pread_full(fd, buf, len, off);
+
+	return n < 0 ? (int)n : (size_t)n < len ? -EBADMSG : 0;
 }
 
 static bool is_interrupted(const struct space_wait *w)

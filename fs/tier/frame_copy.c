@@ -32,6 +32,7 @@
 
 #include "base/crc.h"
 #include "base/log.h"
+#include "base/pread_full.h"
 #include "tier/copy_ring.h"
 
 #define SMALL_BYTES 65536
@@ -77,18 +78,12 @@ static void fail(struct copy *c, enum frame_copy_side side, int err)
 
 static void read_plain(struct copy *c, char *buf, size_t len, uint64_t off)
 {
-	for (size_t done = 0; done < len;) {
-		ssize_t n = pread(c->src.fd, buf + done, len - done, (off_t)(off + done));
-		if (n > 0) {
-			done += (size_t)n;
-		} else if (n == 0) {
-			fail(c, FRAME_COPY_NONE, EIO); /* too short: the frame's fault */
-			return;
-		} else if (errno != EINTR) {
-			fail(c, FRAME_COPY_SRC, errno);
-			return;
-		}
-	}
+	ssize_t n = pread_full(c->src.fd, buf, len, off);
+
+	if (n < 0)
+		fail(c, FRAME_COPY_SRC, (int)-n);
+	else if ((size_t)n < len)
+		fail(c, FRAME_COPY_NONE, EIO); /* too short: the frame's fault */
 }
 
 /* No space of any kind is one case for the caller. */

@@ -18,6 +18,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/pread_full.h"
 #include "tier/frame_dir.h"
 
 #define ZERO_CHUNK_BYTES 65536
@@ -97,21 +98,15 @@ int frame_dir_write(struct tier *t, struct frame *f, const void *buf, size_t len
 int frame_dir_read(struct tier *t, struct frame *f, void *buf, size_t len, uint64_t off)
 {
 	struct frame_dir *d = frame_dir_of(t);
+	ssize_t n = pread_full(f->fd, buf, len, off);
 
-	for (size_t done = 0; done < len;) {
-		ssize_t n = pread(f->fd, (char *)buf + done, len - done, (off_t)(off + done));
-		if (n > 0) {
-			done += (size_t)n;
-		} else if (n == 0 || errno != EINTR) {
-			int err = n == 0 ? EIO : errno;
-			errno = err;
-			log_error("%s: read frame %016llx of %llu bytes, %zu at %llu: %m",
-				  d->conf.name, (unsigned long long)f->id,
-				  (unsigned long long)load_size(f), len, (unsigned long long)off);
-			return -err;
-		}
-	}
-	return 0;
+	if (n == (ssize_t)len)
+		return 0;
+	int err = n < 0 ? (int)-n : EIO;
+	errno = err;
+	log_error("%s: read frame %016llx of %llu bytes, %zu at %llu: %m", d->conf.name,
+		  (unsigned long long)f->id, (unsigned long long)load_size(f), len, (unsigned long long)off);
+	return -err;
 }
 
 static int write_zeros(struct frame_dir *d, struct frame *f, uint64_t off, uint64_t end)

@@ -1,67 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rdma/rdma_key.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
+
+#include "base/le.h"
 
 _Static_assert(RDMA_KEY_FIXED_BYTES + 4 * RDMA_DEVICES_MAX <= TRANSPORT_KEY_BYTES,
 	       "a key fits the seam's");
 /* What InfiniBand's CM leaves of a REQ for private data when rdma_cm has taken its part. */
 _Static_assert(RDMA_REQ_BYTES <= 56, "a request fits");
 
-static void put16(uint8_t *at, uint16_t v)
-{
-	v = htole16(v);
-	memcpy(at, &v, sizeof(v));
-}
-
-static void put32(uint8_t *at, uint32_t v)
-{
-	v = htole32(v);
-	memcpy(at, &v, sizeof(v));
-}
-
-static void put64(uint8_t *at, uint64_t v)
-{
-	v = htole64(v);
-	memcpy(at, &v, sizeof(v));
-}
-
-static uint16_t get16(const uint8_t *at)
-{
-	uint16_t v;
-
-	memcpy(&v, at, sizeof(v));
-	return le16toh(v);
-}
-
-static uint32_t get32(const uint8_t *at)
-{
-	uint32_t v;
-
-	memcpy(&v, at, sizeof(v));
-	return le32toh(v);
-}
-
-static uint64_t get64(const uint8_t *at)
-{
-	uint64_t v;
-
-	memcpy(&v, at, sizeof(v));
-	return le64toh(v);
-}
-
 size_t rdma_key_encode(const struct rdma_key *k, uint8_t out[TRANSPORT_KEY_BYTES])
 {
 	out[0] = RDMA_KEY_VERSION;
 	out[1] = (uint8_t)k->n_rkeys;
-	put16(out + 2, k->port);
+	put_le16(out + 2, k->port);
 	memcpy(out + 4, k->token, RDMA_TOKEN_BYTES);
-	put64(out + 20, k->addr);
-	put64(out + 28, k->len);
+	put_le64(out + 20, k->addr);
+	put_le64(out + 28, k->len);
 	for (uint32_t i = 0; i < k->n_rkeys; i++)
-		put32(out + RDMA_KEY_FIXED_BYTES + 4 * i, k->rkeys[i]);
+		put_le32(out + RDMA_KEY_FIXED_BYTES + 4 * i, k->rkeys[i]);
 	return RDMA_KEY_FIXED_BYTES + 4 * (size_t)k->n_rkeys;
 }
 
@@ -79,14 +38,14 @@ int rdma_key_decode(const uint8_t *in, size_t len, struct rdma_key *out)
 	if (!k.n_rkeys || k.n_rkeys > RDMA_DEVICES_MAX ||
 	    len != RDMA_KEY_FIXED_BYTES + 4 * (size_t)k.n_rkeys)
 		return -EINVAL;
-	k.port = get16(in + 2);
+	k.port = get_le16(in + 2);
 	memcpy(k.token, in + 4, RDMA_TOKEN_BYTES);
-	k.addr = get64(in + 20);
-	k.len = get64(in + 28);
+	k.addr = get_le64(in + 20);
+	k.len = get_le64(in + 28);
 	if (!k.port || !k.len || k.addr + k.len < k.addr)
 		return -EINVAL;
 	for (uint32_t i = 0; i < k.n_rkeys; i++)
-		k.rkeys[i] = get32(in + RDMA_KEY_FIXED_BYTES + 4 * i);
+		k.rkeys[i] = get_le32(in + RDMA_KEY_FIXED_BYTES + 4 * i);
 	*out = k;
 	return 0;
 }
@@ -106,8 +65,8 @@ void rdma_req_encode(const struct rdma_req *r, uint8_t out[RDMA_REQ_BYTES])
 {
 	memset(out, 0, RDMA_REQ_BYTES);
 	out[0] = RDMA_CM_VERSION;
-	put16(out + 2, r->asker_port);
-	put16(out + 4, r->holder_port);
+	put_le16(out + 2, r->asker_port);
+	put_le16(out + 4, r->holder_port);
 	memcpy(out + 8, r->token, RDMA_TOKEN_BYTES);
 }
 
@@ -117,10 +76,10 @@ int rdma_req_decode(const uint8_t *in, size_t len, struct rdma_req *out)
 
 	if (rc)
 		return rc;
-	if (in[1] || get16(in + 6))
+	if (in[1] || get_le16(in + 6))
 		return -EINVAL;
-	out->asker_port = get16(in + 2);
-	out->holder_port = get16(in + 4);
+	out->asker_port = get_le16(in + 2);
+	out->holder_port = get_le16(in + 4);
 	memcpy(out->token, in + 8, RDMA_TOKEN_BYTES);
 	return 0;
 }
@@ -138,7 +97,7 @@ int rdma_rep_decode(const uint8_t *in, size_t len, uint8_t *device_out)
 
 	if (rc)
 		return rc;
-	if (in[1] >= RDMA_DEVICES_MAX || get16(in + 2))
+	if (in[1] >= RDMA_DEVICES_MAX || get_le16(in + 2))
 		return -EINVAL;
 	*device_out = in[1];
 	return 0;
@@ -157,7 +116,7 @@ int rdma_rej_decode(const uint8_t *in, size_t len, enum rdma_refusal *why_out)
 
 	if (rc)
 		return rc;
-	if (!in[1] || in[1] >= RDMA_N_REFUSALS || get16(in + 2))
+	if (!in[1] || in[1] >= RDMA_N_REFUSALS || get_le16(in + 2))
 		return -EINVAL;
 	*why_out = (enum rdma_refusal)in[1];
 	return 0;
