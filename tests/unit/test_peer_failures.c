@@ -21,12 +21,11 @@ EACH_TRANSPORT(peer, a_slow_INVALIDATE_holds_up_nobody)
 	open_two(&t, ops, (struct peer_node_conf){ .size = MIB(1), .ping_ms = 300 });
 	t.holder.invalidate_ms = 1500;
 	pthread_create(&thread, NULL, invalidate, &t);
-	sleep_ms(100);
-	int64_t begin = clock_now_ns();
+	cr_assert(becomes(&t.holder.n_running, 1));
 	ask_grant(&t);
 	read_range(&t, 0, MIB(1));
 	cr_assert_eq(peer_ping(t.p, SOON), 0);
-	cr_assert_lt(clock_now_ns() - begin, 1000 * NS_PER_MS);
+	cr_assert_eq(t.holder.n_invalidations, 0, "all that while it ran");
 	pthread_join(thread, NULL);
 	cr_assert_eq(t.holder.n_invalidations, 1);
 	cr_assert_eq(stats_of(&t).state, PEER_UP);
@@ -41,10 +40,9 @@ EACH_TRANSPORT(peer, a_late_grant_is_released)
 
 	open_two(&t, ops, (struct peer_node_conf){ .size = 10 });
 	cr_assert_eq(peer_ping(t.p, SOON), 0);
-	t.holder.grant_ms = 400;
-	int64_t begin = clock_now_ns();
+	t.holder.grant_ms = 1000;
 	cr_assert_eq(peer_ask_grant(t.p, 0, "/", "a", &g, deadline_in_ms(100)), -ETIMEDOUT);
-	cr_assert_lt(clock_now_ns() - begin, 350 * NS_PER_MS);
+	cr_assert_eq(t.holder.n_granted, 0, "it did not wait for that");
 	cr_assert(becomes(&t.holder.n_releases, 1));
 	t.holder.grant_ms = 0;
 	ask_grant(&t);
@@ -172,12 +170,13 @@ EACH_TRANSPORT(peer, lanes_come_back_one_by_one)
 	t.holder.read_ms = 0;
 	cr_assert_eq(peer_ping(t.p, SOON), 0);
 	cr_assert_eq(stats_of(&t).n_connections, 2, "pulse and control");
-	t.holder.read_ms = 150;
+	t.holder.read_ms = 1000;
 	for (int k = 0; k < 4; k++) {
 		readers[k] = (struct reader){ .t = &t, .n = 7 };
 		pthread_create(&readers[k].thread, NULL, read_all, &readers[k]);
 	}
 	sleep_ms(100);
+	t.holder.read_ms = 150;
 	cr_assert_eq(stats_of(&t).n_connections, 3, "and one lane");
 	for (int k = 0; k < 4; k++) {
 		pthread_join(readers[k].thread, NULL);
@@ -275,7 +274,12 @@ EACH_TRANSPORT(peer, another_key_or_cluster_is_refused)
 		peer_put(back);
 		peer_node_close(&stranger);
 	}
-	peer_endpoint_get_stats(t.holder.e, &s);
+	/* Counted after the stranger has its answer. */
+	for (int k = 0; k < 1000; k++, sleep_ms(10)) {
+		peer_endpoint_get_stats(t.holder.e, &s);
+		if (s.n_refused == 3)
+			break;
+	}
 	cr_assert_eq(s.n_refused, 3);
 	close_two(&t);
 }
