@@ -14,11 +14,14 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #define N_THREADS 16
 #define LOOK_MS 100
 #define PIECE_BYTES (1 << 20)
+#define NOTE_MS 5
+#define NOTE_MAX_MS 5000
 
 struct prefetch {
 	char **paths;
@@ -33,13 +36,32 @@ static void interrupt(int signo)
 	is_interrupted = 1;
 }
 
+static bool is_remote(int fd)
+{
+	char state[sizeof("remote")];
+
+	return fgetxattr(fd, "user.mooncake.state", state, sizeof(state)) == 6 && !memcmp(state, "remote", 6);
+}
+
+/* Its bytes have come; that this node has it is noted behind them. ESTALE: it has been replaced meanwhile. */
+static int await_object(int fd)
+{
+	for (int n = 0; !is_interrupted && is_remote(fd); n++) {
+		if (n * NOTE_MS >= NOTE_MAX_MS) {
+			errno = ESTALE;
+			return -1;
+		}
+		nanosleep(&(struct timespec){ .tv_nsec = NOTE_MS * 1000000 }, NULL);
+	}
+	return 0;
+}
+
 /* Of a file that lies elsewhere the bytes come behind the open: one of each piece is waited for. */
 static int await_bytes(struct prefetch *p, int fd, off_t size)
 {
-	char state[sizeof("remote")];
 	char byte;
 
-	if (fgetxattr(fd, "user.mooncake.state", state, sizeof(state)) != 6 || memcmp(state, "remote", 6)) {
+	if (!is_remote(fd)) {
 		atomic_fetch_add(&p->bytes, (unsigned long long)size);
 		return 0;
 	}
@@ -52,7 +74,7 @@ static int await_bytes(struct prefetch *p, int fd, off_t size)
 		}
 		atomic_fetch_add(&p->bytes, (unsigned long long)(end - at));
 	}
-	return 0;
+	return await_object(fd);
 }
 
 static void bring(void *arg, unsigned worker, size_t item)
