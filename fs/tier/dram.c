@@ -211,6 +211,10 @@ static void dram_destroy(struct tier *t, bool removes_frames)
 static const struct tier_ops dram_ops = {
 	.name = "dram",
 	FRAME_DIR_OPS,
+	.map = frame_dir_map,
+	.unmap = frame_dir_unmap,
+	.set_registrar = frame_dir_set_registrar,
+	.get_map_stats = frame_dir_get_map_stats,
 	.adopt = frame_dir_adopt,
 	.sync = dram_sync,
 	.destroy = dram_destroy,

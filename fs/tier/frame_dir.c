@@ -32,6 +32,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "tier/frame_map.h"
 
 static uint64_t stat_charge(const struct frame_dir *d, const struct stat *st)
 {
@@ -116,6 +117,9 @@ int frame_dir_resize(struct tier *t, struct frame *f, uint64_t bytes)
 		return 0;
 	if (bytes > INT64_MAX)
 		return -EFBIG;
+	/* Pages that go are no longer the file's, though a device may still know them. */
+	if (d->maps)
+		frame_maps_forget(d->maps, f->id);
 	if (ftruncate(f->fd, (off_t)bytes)) {
 		int err = errno;
 		log_error("%s: resize frame %016llx from %llu to %llu: %m", d->conf.name,
@@ -211,6 +215,45 @@ void frame_dir_give_back(struct tier *t, uint64_t frame_id, int fd)
 		close(fd);
 }
 
+/* ---- in memory ---- */
+
+static int open_to_map(struct frame_dir *d, uint64_t frame_id)
+{
+	int fd = frame_name_open(d, frame_id, O_RDWR);
+
+	return frame_space_free_fds(d, fd) ? frame_name_open(d, frame_id, O_RDWR) : fd;
+}
+
+int frame_dir_map(struct tier *t, uint64_t frame_id, uint64_t bytes, int fd, struct frame_map **out)
+{
+	struct frame_dir *d = frame_dir_of(t);
+	struct frame_map *found = frame_maps_find(d->maps, frame_id, bytes);
+
+	if (found) {
+		*out = found;
+		return 0;
+	}
+	autoclose int opened = fd < 0 ? open_to_map(d, frame_id) : -1;
+	if (fd < 0 && opened < 0)
+		return opened;
+	return frame_maps_get(d->maps, frame_id, bytes, fd < 0 ? opened : fd, out);
+}
+
+void frame_dir_unmap(struct tier *t, struct frame_map *map)
+{
+	frame_maps_put(frame_dir_of(t)->maps, map);
+}
+
+void frame_dir_set_registrar(struct tier *t, const struct tier_registrar *r)
+{
+	frame_maps_set_registrar(frame_dir_of(t)->maps, r);
+}
+
+void frame_dir_get_map_stats(struct tier *t, struct tier_map_stats *out)
+{
+	frame_maps_get_stats(frame_dir_of(t)->maps, out);
+}
+
 /* ---- the end of a frame ---- */
 
 void frame_dir_discard(struct tier *t, struct frame *f)
@@ -248,7 +291,9 @@ void frame_dir_drop(struct tier *t, uint64_t frame_id, uint64_t size_bytes, uint
 	pthread_mutex_lock(&d->space_lock);
 	d->space.n_sealed--;
 	pthread_mutex_unlock(&d->space_lock);
-	r.fd = frame_name_open(d, frame_id, O_RDWR);
+	r.fd = d->maps ? frame_maps_fd(d->maps, frame_id) : -1;
+	if (r.fd < 0)
+		r.fd = frame_name_open(d, frame_id, O_RDWR);
 	if (frame_space_free_fds(d, r.fd))
 		r.fd = frame_name_open(d, frame_id, O_RDWR);
 	if (r.fd < 0) {
@@ -320,6 +365,11 @@ int frame_dir_init(struct frame_dir *d, const struct tier_ops *ops,
 	}
 	/* Where frames are recycled they are in memory, and read in large numbers. */
 	d->fds = conf->recycles ? fd_cache_create(fd_share(FD_CACHE_MAX_FRAMES)) : NULL;
+	d->maps = conf->recycles ? frame_maps_create(fd_share(FRAME_MAPS_MAX)) : NULL;
+	if ((!d->fds || !d->maps) && conf->recycles) {
+		rc = -ENOMEM;
+		goto err_caches;
+	}
 	clock_gettime(CLOCK_REALTIME, &now);
 	d->next_id = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 	pthread_mutex_init(&d->space_lock, NULL);
@@ -327,6 +377,10 @@ int frame_dir_init(struct frame_dir *d, const struct tier_ops *ops,
 	ignore_lease_signal();
 	return 0;
 
+err_caches:
+	fd_cache_destroy(d->fds);
+	frame_maps_destroy(d->maps);
+	close(d->fd);
 err_free_list:
 	free_list_fini(&d->free_list);
 err_path:
@@ -338,6 +392,7 @@ void frame_dir_fini(struct frame_dir *d, bool removes_frames)
 {
 	fd_cache_destroy(d->fds);
 	frame_space_fini(d);
+	frame_maps_destroy(d->maps);
 	if (d->space.n_open > 0)
 		log_warn("%s: %llu frames still open at the end", d->conf.name,
 			 (unsigned long long)d->space.n_open);

@@ -35,6 +35,8 @@
 #define FREE_LIST_MAX_FRAMES 1024
 /* Descriptors of sealed frames that are kept between reads. */
 #define FD_CACHE_MAX_FRAMES 8192
+/* Mappings that are kept while nobody uses them: each has a descriptor, too. */
+#define FRAME_MAPS_MAX 8192
 
 struct frame_dir_conf {
 	const char *name; /* for messages; outlives the frame_dir */
@@ -48,6 +50,7 @@ struct frame_dir_conf {
 	bool is_durable;	 /* directories are synced when they are made */
 };
 
+struct frame_maps;
 struct zombie;
 
 struct frame_dir {
@@ -57,6 +60,7 @@ struct frame_dir {
 	uint64_t next_id;	    /* atomic */
 
 	struct fd_cache *fds;	    /* of sealed frames; NULL: none are kept */
+	struct frame_maps *maps;    /* NULL: frames are not mapped */
 
 	pthread_mutex_t space_lock; /* guards what follows; no system call is made under it */
 	struct tier_stats space;
@@ -84,6 +88,10 @@ void frame_dir_discard(struct tier *t, struct frame *f);
 int frame_dir_open(struct tier *t, uint64_t frame_id);
 int frame_dir_borrow(struct tier *t, uint64_t frame_id);
 void frame_dir_give_back(struct tier *t, uint64_t frame_id, int fd);
+int frame_dir_map(struct tier *t, uint64_t frame_id, uint64_t bytes, int fd, struct frame_map **out);
+void frame_dir_unmap(struct tier *t, struct frame_map *map);
+void frame_dir_set_registrar(struct tier *t, const struct tier_registrar *r);
+void frame_dir_get_map_stats(struct tier *t, struct tier_map_stats *out);
 void frame_dir_drop(struct tier *t, uint64_t frame_id, uint64_t size_bytes, uint64_t charged_bytes);
 void frame_dir_adopt(struct tier *t, uint64_t frame_id, uint64_t charged_bytes);
 bool frame_dir_is_lost(struct tier *t, uint64_t frame_id);

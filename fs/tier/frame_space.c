@@ -10,7 +10,7 @@
  *
  * Users are found with a write lease (fcntl(2), F_SETLEASE): the kernel grants it only if ours is the
  * one open file description of the inode. Mappings hold one too, including those of FUSE passthrough
- * that outlive their close. Our own mappings through this very fd do not show: owners unmap first.
+ * that outlive their close. Our own mappings do not show: they and this fd share a file description (frame_map.h).
  * A zombie is not recycled when it becomes free: a file without a name gets none again.
  *
  * Lock: space_lock over counts and lists, never over a system call.
@@ -25,6 +25,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "tier/frame_dir.h"
+#include "tier/frame_map.h"
 
 struct zombie {
 	struct zombie *next;
@@ -86,6 +87,8 @@ static bool pop_oldest_locked(struct frame_dir *d, struct recycled *out)
 
 static void recycled_remove(struct frame_dir *d, const struct recycled *r)
 {
+	if (d->maps)
+		frame_maps_forget(d->maps, r->id);
 	(void)frame_name_unlink(d, r->id); /* logged; it is found as an orphan at the next start */
 	close(r->fd);
 }
@@ -112,6 +115,7 @@ bool frame_space_free_fds(struct frame_dir *d, int rc)
 	if (rc != -EMFILE && rc != -ENFILE)
 		return false;
 	uint32_t n_fds = d->fds ? fd_cache_trim(d->fds) : 0;
+	n_fds += d->maps ? frame_maps_trim(d->maps, UINT32_MAX) : 0;
 	pthread_mutex_lock(&d->space_lock);
 	uint32_t n = d->free_list.n;
 	pthread_mutex_unlock(&d->space_lock);
@@ -214,9 +218,15 @@ void frame_space_retire(struct frame_dir *d, const struct recycled *given_up)
 	bool may_recycle = is_recyclable(d, &r) && !frame_name_renew(d, r.id, &r.id);
 	enum frame_users users = find_users(d, r.fd);
 
+	if (d->maps && may_recycle && !frame_maps_renew(d->maps, given_up->id, r.id))
+		users = FRAME_IN_USE;
 	if (may_recycle && users == FRAME_UNUSED) {
 		recycle(d, &r);
 		return;
+	}
+	if (d->maps) {
+		frame_maps_forget(d->maps, given_up->id);
+		frame_maps_forget(d->maps, r.id);
 	}
 	(void)frame_name_unlink(d, r.id);
 	if (users == FRAME_IN_USE && add_zombie(d, &r))

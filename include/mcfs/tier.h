@@ -52,6 +52,28 @@ struct tier_stats {
 	uint32_t n_failed_disks; /* their frames are lost, their budgets not in budget_bytes */
 };
 
+/* A frame in this process's memory. */
+struct frame_map {
+	void *addr;             /* page aligned, readable and writable */
+	uint64_t bytes;         /* the frame's size */
+	void *registration;     /* what the registrar gave for it; NULL: none */
+};
+
+/* Makes mapped frames known to devices. */
+struct tier_registrar {
+	/* -ENOMEM: a limit is met. Others that are not used give way, and it is tried again. */
+	int (*reg)(void *arg, void *addr, size_t bytes, void **registration_out);
+	void (*deregister)(void *arg, void *registration);
+	void *arg;
+};
+
+struct tier_map_stats {
+	uint32_t n_mapped, n_registered; /* frames, held ones and idle ones */
+	uint32_t max_idle;      /* that are kept while nobody holds them */
+	uint64_t mapped_bytes, registered_bytes;
+	uint64_t n_registrations, n_failures; /* since start; failures: it stayed unregistered */
+};
+
 struct tier;
 
 typedef int (*tier_scan_fn)(void *arg, uint64_t frame_id);
@@ -123,6 +145,17 @@ struct tier_ops {
 	 */
 	int (*borrow)(struct tier *t, uint64_t frame_id);
 	void (*give_back)(struct tier *t, uint64_t frame_id, int fd);
+	/*
+	 * A frame's bytes in memory, registered if there is a registrar and no limit is met, until unmap (dram only). A
+	 * mapping is kept for the next caller and over recycling. bytes: its size, not 0. fd: of an open frame, which
+	 * has its final size and all its pages; -1: it is sealed, and only read. Not to be held when it is dropped or
+	 * discarded: it is then not recycled. -ENOENT: lost; -ENOMEM, -EMFILE, -EIO.
+	 */
+	int (*map)(struct tier *t, uint64_t frame_id, uint64_t bytes, int fd, struct frame_map **out);
+	void (*unmap)(struct tier *t, struct frame_map *map);
+	/* NULL: none; nothing may be mapped then. What is registered with the one before is deregistered. */
+	void (*set_registrar)(struct tier *t, const struct tier_registrar *r);
+	void (*get_map_stats)(struct tier *t, struct tier_map_stats *out);
 	/* Gives up a sealed frame with its charge; see the states above. size_bytes: its file size. */
 	void (*drop)(struct tier *t, uint64_t frame_id, uint64_t size_bytes, uint64_t charged_bytes);
 

@@ -116,6 +116,27 @@ static void fault_give_back(struct tier *t, uint64_t frame_id, int fd)
 	tier_call(inner_of(t), give_back, frame_id, fd);
 }
 
+static int fault_map(struct tier *t, uint64_t frame_id, uint64_t bytes, int fd, struct frame_map **out)
+{
+	int rc = fault(t, FAULT_map);
+	return rc ? rc : tier_call(inner_of(t), map, frame_id, bytes, fd, out);
+}
+
+static void fault_unmap(struct tier *t, struct frame_map *map)
+{
+	tier_call(inner_of(t), unmap, map);
+}
+
+static void fault_set_registrar(struct tier *t, const struct tier_registrar *r)
+{
+	tier_call(inner_of(t), set_registrar, r);
+}
+
+static void fault_get_map_stats(struct tier *t, struct tier_map_stats *out)
+{
+	tier_call(inner_of(t), get_map_stats, out);
+}
+
 static int fault_open(struct tier *t, uint64_t frame_id)
 {
 	int rc = fault(t, FAULT_open);
@@ -189,6 +210,9 @@ static const struct tier_ops fault_ops = {.name = "fault",
 					  .report_error = fault_report_error,
 					  .borrow = fault_borrow,
 					  .give_back = fault_give_back,
+					  .unmap = fault_unmap,
+					  .set_registrar = fault_set_registrar,
+					  .get_map_stats = fault_get_map_stats,
 					  .destroy = fault_destroy,
 #define X(op) .op = fault_##op,
 					  FAULT_TIER_OPS(X)

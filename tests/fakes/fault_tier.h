@@ -16,7 +16,7 @@
 #define FAULT_TIER_OPS(X)                                                                     \
 	X(take)                                                                               \
 	X(charge) X(resize) X(write) X(read) X(zero) X(sync) X(seal) X(open) X(scan) \
-		X(remove_orphan) X(discard) X(drop) X(adopt) X(reclaim)
+		X(remove_orphan) X(map) X(discard) X(drop) X(adopt) X(reclaim)
 
 enum fault_op {
 #define X(op) FAULT_##op,

@@ -63,18 +63,24 @@ struct sealed {
 	uint64_t id, size, charge;
 };
 
+static inline struct sealed seal(struct tier_box *box, struct frame *f)
+{
+	struct sealed s = {.id = f->id, .size = f->size_bytes};
+
+	cr_assert_eq(tier_call(box->t, seal, f, &s.charge), 0);
+	cr_assert_eq(f->id, 0);
+	cr_assert_eq(f->fd, -1);
+	return s;
+}
+
 /* An object: taken, charged, written, sealed. */
 static inline struct sealed make_sealed(struct tier_box *box, char byte, uint64_t size)
 {
 	struct frame f = take(box, size);
-	struct sealed s = {.id = f.id, .size = size};
 
 	cr_assert_eq(tier_call(box->t, charge, &f, size), 0);
 	fill(box, &f, byte, 0, size);
-	cr_assert_eq(tier_call(box->t, seal, &f, &s.charge), 0);
-	cr_assert_eq(f.id, 0);
-	cr_assert_eq(f.fd, -1);
-	return s;
+	return seal(box, &f);
 }
 
 static inline void drop(struct tier_box *box, struct sealed s)
