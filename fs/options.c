@@ -188,13 +188,11 @@ static int set_cluster(struct options *o, const char *value)
 
 static int set_transport(struct options *o, const char *value)
 {
-	const char *name = strcmp(value, "auto") ? value : "tcp";
-
-	if (strcmp(name, "tcp") && strcmp(name, "rdma"))
+	if (strcmp(value, "auto") && strcmp(value, "tcp") && strcmp(value, "rdma"))
 		return usage_error("option transport=%s: auto, tcp or rdma", value);
-	if (!transport_find(name))
+	if (strcmp(value, "auto") && !transport_find(value))
 		return usage_error("option transport=%s: this build has no RDMA (libibverbs and librdmacm)", value);
-	set_string(&o->transport, name);
+	set_string(&o->transport, value);
 	return EXIT_OK;
 }
 
@@ -387,7 +385,7 @@ static int fill_defaults(struct options *o)
 	if (!o->cluster)
 		set_string(&o->cluster, "mooncake");
 	if (!o->transport)
-		set_string(&o->transport, "tcp");
+		set_string(&o->transport, "auto");
 	if (!o->log_target)
 		set_string(&o->log_target, o->foreground ? "stderr" : "syslog");
 	if (!o->dram_bytes)

@@ -16,7 +16,7 @@ testlib-srcs := $(filter-out $(fake-rdma-srcs),$(call sources,tests/lib tests/fa
 fake-rdma-objs := $(if $(use-rdma),$(call objects,$(fake-rdma-srcs)))
 # Tests on a real device: programs of their own, and unit tests linked again with the libraries.
 rdma-srcs := $(if $(use-rdma),$(wildcard tests/rdma/test_*.c))
-rdma-unit-srcs := $(if $(use-rdma),$(addprefix tests/unit/,test_transport.c test_peer.c test_peer_failures.c))
+rdma-unit-srcs := $(if $(use-rdma),$(addprefix tests/unit/,test_transport.c test_peer.c test_peer_failures.c test_peer_pull.c))
 
 testlib-objs := $(call objects,$(testlib-srcs))
 test-objs := $(call objects,$(unit-srcs) $(stress-srcs) $(bench-srcs) $(progs-srcs) \

@@ -100,6 +100,7 @@ int peer_ask_bytes(struct peer *p, uint64_t version, const char *dir, const char
 	const struct wire_grant g = { .version = version,
 				      .budget_ms = deadline_budget_ms(deadline_ns),
 				      .inline_max = (uint32_t)room,
+				      .wants_key = peer_can_pull(p),
 				      .dir = dir,
 				      .name = name };
 	autofree uint8_t *buf = malloc(WIRE_ASK_BYTES);
@@ -132,6 +133,7 @@ int peer_ask_bytes(struct peer *p, uint64_t version, const char *dir, const char
 		p->n_grants++;
 	}
 	rc = attempt_end(&a, rc, "GRANT failed");
+	granted.until_ns = a.begin_ns + granted.ttl_ms * NS_PER_MS;
 	if (!rc)
 		*out = granted;
 	else

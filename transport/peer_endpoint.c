@@ -168,6 +168,26 @@ void peer_endpoint_destroy(struct peer_endpoint *e)
 	endpoint_free(e);
 }
 
+bool peer_endpoint_pulls(const struct peer_endpoint *e)
+{
+	return e->conf.transport->pull;
+}
+
+int peer_register(struct peer_endpoint *e, void *addr, size_t bytes, struct transport_mr **out)
+{
+	return e->conf.transport->register_memory(e->transport, addr, bytes, out);
+}
+
+void peer_deregister(struct peer_endpoint *e, struct transport_mr *mr)
+{
+	e->conf.transport->deregister(mr);
+}
+
+uint16_t peer_key_of(struct peer_endpoint *e, struct transport_mr *mr, uint8_t key_out[TRANSPORT_KEY_BYTES])
+{
+	return (uint16_t)e->conf.transport->key_of(mr, key_out);
+}
+
 const char *peer_endpoint_address(const struct peer_endpoint *e)
 {
 	return e->address;

@@ -9,7 +9,7 @@
  *   peer_attempt.c   one call to one of them, its breaker, its failures
  *   peer_channel.c   a connection for control: requests by sequence number, answers by a receiving thread
  *   peer_control.c   PING, GRANT, RELEASE, INVALIDATE
- *   peer_lane.c      connections for bytes; peer_read.c: READ
+ *   peer_lane.c      connections for bytes; peer_read.c: READ; peer_pull.c: what the transport reads by itself
  *   peer_pulse.c     the thread that pings, closes what idles and forgets who is not used
  *
  * Locks, in this order: peer_endpoint.lock, peer.lock. With them held the network is told to shut down, no more.
@@ -138,6 +138,8 @@ struct peer {
 	int down_rc;
 	char reason[128];
 	struct breaker breaker;
+	struct breaker pulls; /* whether its memory can be read */
+	char pull_reason[128];
 	int64_t used_ns;
 	struct channel channels[N_CHANNELS]; /* by enum wire_role */
 	struct lane lanes[LANES_MAX];
@@ -148,7 +150,7 @@ struct peer {
 	int64_t pinged_ns;
 	uint32_t load;
 	int64_t rtt_ns;
-	uint64_t rx_bytes_per_s, rx_bytes;
+	uint64_t rx_bytes_per_s, rx_bytes, pulled_bytes, n_pull_failures;
 	uint64_t n_reads, n_grants, n_invalidations, n_errors, n_bad_chunks, n_connects;
 	_Atomic uint64_t queued_bytes; /* no lock */
 };
@@ -202,6 +204,37 @@ int lane_take(struct attempt *a, struct lane **out, int64_t deadline_ns);
 void lane_give(struct peer *p, struct lane *l);
 void lane_close(struct peer *p, struct lane *l);
 void lanes_trim(struct peer *p, int64_t now);
+
+/* One peer_read under way. */
+struct reading {
+	struct attempt a;
+	struct peer_grant *g;
+	uint64_t off;
+	size_t len, at; /* at: received of len */
+	size_t told;	/* of these, checked and told */
+	uint32_t crc;	/* of the checksummed chunk that is not complete */
+	uint32_t n_chunks, n_acked;
+	uint8_t *dst;
+	struct transport_mr *mr; /* of dst; NULL: none */
+	peer_chunk_fn on_chunk;
+	void *arg;
+	int64_t deadline_ns;
+	bool is_local; /* it is not the connection that failed */
+};
+
+/* The bytes up to `to` of what was asked are right. */
+int reading_tell(struct reading *r, size_t to);
+/* Bytes [off, off + len) of the object are wrong. */
+int reading_bad_chunk(struct reading *r, uint64_t off, size_t len);
+/* READ of what is missing: 0, the peer's answer (outcome is good then), or the connection is of no use any more. */
+int reading_exchange(struct reading *r, struct transport_conn *conn);
+/* Is it worth asking that peer for keys? */
+bool peer_can_pull(struct peer *p);
+/*
+ * Reads what is missing out of the holder's memory, if it can. 0 with r->at where it was: by READ, then. Not 0: as
+ * reading_exchange.
+ */
+int reading_pull(struct reading *r, struct transport_conn *conn);
 
 int pulse_start(struct peer_endpoint *e);
 void pulse_stop(struct peer_endpoint *e);

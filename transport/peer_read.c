@@ -10,21 +10,6 @@
 #include "message.h"
 #include "peer_impl.h"
 
-struct reading {
-	struct attempt a;
-	const struct peer_grant *g;
-	uint64_t off;
-	size_t len, at; /* at: received of len */
-	size_t told;	/* of these, checked and told */
-	uint32_t crc;	/* of the checksummed chunk that is not complete */
-	uint32_t n_chunks, n_acked;
-	uint8_t *dst;
-	peer_chunk_fn on_chunk;
-	void *arg;
-	int64_t deadline_ns;
-	bool is_local; /* it is not the connection that failed */
-};
-
 static int fail_local(struct reading *r, int rc)
 {
 	r->is_local = true;
@@ -33,7 +18,7 @@ static int fail_local(struct reading *r, int rc)
 
 /* ---- chunks ---- */
 
-static int bad_chunk(struct reading *r, uint64_t off, size_t len)
+int reading_bad_chunk(struct reading *r, uint64_t off, size_t len)
 {
 	struct peer *p = r->a.p;
 	guard_lock(&p->lock);
@@ -44,8 +29,7 @@ static int bad_chunk(struct reading *r, uint64_t off, size_t len)
 	return fail_local(r, -EBADMSG);
 }
 
-/* The bytes up to `to` of what was asked are right. */
-static int tell(struct reading *r, size_t to)
+int reading_tell(struct reading *r, size_t to)
 {
 	size_t from = r->told;
 
@@ -71,8 +55,8 @@ static int check(struct reading *r, const struct wire_chunk *c)
 	if (is_covered && c->off + c->len < end)
 		return 0;
 	if (r->crc != (is_covered ? r->g->crc[k] : c->crc))
-		return bad_chunk(r, c->off, c->len);
-	return tell(r, r->at);
+		return reading_bad_chunk(r, c->off, c->len);
+	return reading_tell(r, r->at);
 }
 
 static int acknowledge(struct reading *r, struct transport_conn *conn)
@@ -110,8 +94,13 @@ static int take_chunk(struct reading *r, struct transport_conn *conn, uint32_t l
 	return rc;
 }
 
-/* 0, the peer's answer (r->a.outcome is good then), or a failure after which the connection is of no use. */
-static int exchange(struct reading *r, struct transport_conn *conn)
+/* The holder counts from its answer, which is later. */
+static void renew(struct peer_grant *g, int64_t asked_ns)
+{
+	__atomic_store_n(&g->until_ns, asked_ns + g->ttl_ms * NS_PER_MS, __ATOMIC_RELAXED);
+}
+
+int reading_exchange(struct reading *r, struct transport_conn *conn)
 {
 	const struct wire_read ask = { .grant = r->g->grant,
 				       .off = r->off + r->at,
@@ -123,6 +112,7 @@ static int exchange(struct reading *r, struct transport_conn *conn)
 
 	if (len < 0)
 		return fail_local(r, (int)len);
+	int64_t asked_ns = clock_now_ns();
 	int rc = message_send(conn, &h, buf, r->deadline_ns);
 	while (!rc && r->at < r->len) {
 		rc = message_recv_header(conn, &h, r->deadline_ns);
@@ -139,9 +129,18 @@ static int exchange(struct reading *r, struct transport_conn *conn)
 		}
 		rc = take_chunk(r, conn, h.length);
 	}
-	if (!rc)
+	if (!rc) {
 		r->a.outcome = OUTCOME_GOOD;
+		renew(r->g, asked_ns);
+	}
 	return rc;
+}
+
+static int transfer(struct reading *r, struct transport_conn *conn)
+{
+	int rc = reading_pull(r, conn);
+
+	return rc || r->at == r->len ? rc : reading_exchange(r, conn);
 }
 
 /* ---- lanes ---- */
@@ -163,7 +162,7 @@ static int read_over(struct reading *r, struct lane *l)
 				return rc;
 			}
 		}
-		rc = exchange(r, l->conn);
+		rc = transfer(r, l->conn);
 		if (!rc || (r->a.outcome == OUTCOME_GOOD && !r->is_local))
 			return rc;
 		lane_close(p, l);
@@ -196,13 +195,14 @@ static void note_rate(struct reading *r, int64_t begin_ns)
 	}
 }
 
-int peer_read(struct peer *p, const struct peer_grant *g, uint64_t off, size_t len, void *dst,
+int peer_read(struct peer *p, struct peer_grant *g, uint64_t off, size_t len, void *dst, struct transport_mr *mr,
 	      peer_chunk_fn on_chunk, void *arg, size_t *n_out, int64_t deadline_ns)
 {
 	struct reading r = { .g = g,
 			     .off = off,
 			     .len = len,
 			     .dst = dst,
+			     .mr = mr,
 			     .on_chunk = on_chunk,
 			     .arg = arg,
 			     .deadline_ns = deadline_ns };

@@ -73,7 +73,8 @@ static int serve_grant(struct served *s, struct transport_conn *c, const struct 
 
 	if (rc)
 		return rc;
-	const struct peer_grant_ask ask = { .from = s->from, .version = g.version, .dir = g.dir, .name = g.name };
+	const struct peer_grant_ask ask = { .from = s->from, .version = g.version, .dir = g.dir, .name = g.name,
+					    .wants_key = g.wants_key && s->e->conf.transport->pull };
 	rc = handlers->grant(handlers->arg, &ask, &granted, deadline_of(g.budget_ms));
 	if (rc)
 		return answer(c, h, WIRE_GRANTED, rc, NULL, 0);

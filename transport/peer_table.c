@@ -122,10 +122,14 @@ static void get_stats(struct peer *p, struct peer_stats *out)
 				    .n_invalidations = p->n_invalidations,
 				    .n_errors = p->n_errors,
 				    .n_bad_chunks = p->n_bad_chunks,
-				    .n_connects = p->n_connects };
+				    .n_connects = p->n_connects,
+				    .pulled_bytes = p->pulled_bytes,
+				    .n_pull_failures = p->n_pull_failures,
+				    .can_pull = p->e->conf.transport->pull && p->pulls.state == BREAKER_CLOSED };
 	memcpy(out->name, p->name, sizeof(out->name));
 	memcpy(out->address, p->address, sizeof(out->address));
 	memcpy(out->reason, p->reason, sizeof(out->reason));
+	memcpy(out->pull_reason, p->pull_reason, sizeof(out->pull_reason));
 	for (int k = 0; k < N_CHANNELS; k++)
 		out->n_connections += p->channels[k].state == CHANNEL_OPEN;
 	for (int k = 0; k < LANES_MAX; k++)

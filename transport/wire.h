@@ -97,6 +97,7 @@ struct wire_grant {
 	uint64_t version;
 	uint32_t budget_ms;
 	uint32_t inline_max; /* bytes of an object that may come with the answer */
+	bool wants_key;      /* the asker can read memory by itself */
 	const char *dir, *name;
 };
 

@@ -8,14 +8,16 @@
 #include "wire.h"
 
 #define FLAG_REMOVED 1u
+#define FLAG_WANTS_KEY 1u
 #define FLAG_PARTIAL 1u
 #define FLAG_BYTES 2u
 
-/* 0 version, 8 budget in ms, 12 bytes that may come along, 16 zero, 20 length of dir, 22 of name, 24 dir, NUL, name, NUL */
+/* 0 version, 8 budget in ms, 12 bytes that may come along, 16 flags, 18 zero, 20 length of dir, 22 of name, 24 dir, NUL, name, NUL */
 struct grant {
 	uint64_t version;
 	uint32_t budget_ms, inline_max;
-	uint8_t zero[4];
+	uint16_t flags;
+	uint8_t zero[2];
 	uint16_t dir_len, name_len;
 };
 _Static_assert(sizeof(struct grant) == 24, "on the wire");
@@ -102,6 +104,7 @@ ssize_t wire_grant_encode(const struct wire_grant *g, uint8_t *out, size_t room)
 	if (total > room)
 		return -EMSGSIZE;
 	struct grant w = { .version = htole64(g->version),
+			   .flags = htole16(g->wants_key ? FLAG_WANTS_KEY : 0),
 			   .budget_ms = htole32(g->budget_ms),
 			   .inline_max = htole32(g->inline_max),
 			   .dir_len = htole16((uint16_t)strlen(g->dir)),
@@ -119,8 +122,9 @@ int wire_grant_decode(const uint8_t *in, size_t len, struct wire_grant *out)
 	if (len < sizeof(w))
 		return -EPROTO;
 	memcpy(&w, in, sizeof(w));
-	if (!is_zero(w.zero, sizeof(w.zero)))
+	if (!is_zero(w.zero, sizeof(w.zero)) || le16toh(w.flags) & ~FLAG_WANTS_KEY)
 		return -EPROTO;
+	g.wants_key = le16toh(w.flags) & FLAG_WANTS_KEY;
 	g.version = le64toh(w.version);
 	g.budget_ms = le32toh(w.budget_ms);
 	g.inline_max = le32toh(w.inline_max);

@@ -41,6 +41,55 @@ static uint32_t load_of(void *arg)
 	return s.n_accepted < 1000 ? s.n_accepted : 1000;
 }
 
+/* ---- memory that peers read by themselves ---- */
+
+static int register_frame(void *arg, void *addr, size_t bytes, void **registration_out)
+{
+	struct cluster *c = arg;
+	struct transport_mr *mr;
+	int rc = peer_register(c->endpoint, addr, bytes, &mr);
+
+	if (!rc)
+		*registration_out = mr;
+	return rc;
+}
+
+static void deregister_frame(void *arg, void *registration)
+{
+	struct cluster *c = arg;
+
+	peer_deregister(c->endpoint, registration);
+}
+
+static void set_registrar(struct cluster *c, bool is_there)
+{
+	const struct tier_registrar r = { .reg = register_frame, .deregister = deregister_frame, .arg = c };
+
+	if (c->endpoint && peer_endpoint_pulls(c->endpoint))
+		tier_call(c->fs->dram, set_registrar, is_there ? &r : NULL);
+}
+
+/* ---- start ---- */
+
+/* auto: RDMA where this machine has it. Which peers have it too shows in what they ask; to the others it is TCP. */
+static int create_endpoint(struct cluster *c, struct peer_conf *conf)
+{
+	const char *name = c->fs->opt->transport;
+
+	conf->transport = transport_find(name);
+	if (strcmp(name, "auto"))
+		return peer_endpoint_create(conf, &c->endpoint);
+	conf->transport = transport_find("rdma");
+	if (conf->transport && conf->transport->is_available()) {
+		int rc = peer_endpoint_create(conf, &c->endpoint);
+		if (!rc)
+			return 0;
+		log_warn("rdma cannot be used: %s", strerror(-rc));
+	}
+	conf->transport = transport_find("tcp");
+	return peer_endpoint_create(conf, &c->endpoint);
+}
+
 static int start_endpoint(struct cluster *c)
 {
 	const struct options *o = c->fs->opt;
@@ -52,7 +101,6 @@ static int start_endpoint(struct cluster *c)
 			return rc;
 	}
 	struct peer_conf conf = {
-		.transport = transport_find(o->transport),
 		.self = c->self,
 		.cluster = o->cluster,
 		.listen = o->listen,
@@ -61,7 +109,7 @@ static int start_endpoint(struct cluster *c)
 		.handlers = { .grant = grants_give, .read = grants_read, .release = grants_release,
 			      .gone = grants_gone, .invalidate = invalidate_names, .load = load_of, .arg = c },
 	};
-	int rc = peer_endpoint_create(&conf, &c->endpoint);
+	int rc = create_endpoint(c, &conf);
 	explicit_bzero(key, sizeof(key));
 	return rc;
 }
@@ -132,6 +180,8 @@ int cluster_start(struct fs *fs)
 	if (!rc)
 		rc = start_endpoint(c);
 	if (!rc)
+		set_registrar(c, true);
+	if (!rc)
 		rc = start_directory(c);
 	if (rc) {
 		log_error("cannot join cluster %s: %s", fs->opt->cluster, strerror(-rc));
@@ -174,9 +224,10 @@ void cluster_destroy(struct fs *fs)
 		directory_destroy(c->directory);
 	fetcher_destroy(c->fetcher);
 	changes_destroy(c->changes);
+	grants_destroy(c->grants);
+	set_registrar(c, false);
 	if (c->endpoint)
 		peer_endpoint_destroy(c->endpoint);
-	grants_destroy(c->grants);
 	dir_paths_destroy(c->paths);
 	pthread_mutex_destroy(&c->letter_lock);
 	pthread_mutex_destroy(&c->retry_lock);

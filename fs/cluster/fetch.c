@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -62,8 +61,8 @@ static void fetch_free(struct fetch *f)
 	struct fs *fs = f->c->fs;
 
 	release_sources(f);
-	if (f->map)
-		munmap(f->map, f->e.size);
+	if (f->mapped)
+		tier_call(fs->dram, unmap, f->mapped);
 	if (f->fd >= 0)
 		close(f->fd);
 	if (f->frame.id)
@@ -201,15 +200,21 @@ static int map_frame(struct fs *fs, struct fetch *f, struct space_wait *w)
 	}
 	if (rc)
 		return rc;
-	void *map = mmap(NULL, f->e.size, PROT_READ | PROT_WRITE, MAP_SHARED, f->frame.fd, 0);
-	if (map == MAP_FAILED)
-		return -errno;
-	f->map = map;
+	rc = tier_call(fs->dram, map, f->frame.id, f->e.size, f->frame.fd, &f->mapped);
+	if (rc)
+		return rc;
+	f->map = f->mapped->addr;
 	f->fd = fcntl(f->frame.fd, F_DUPFD_CLOEXEC, 0); /* sealing closes the frame's own */
 	if (f->fd < 0)
 		return -errno;
 	f->chunks = xcalloc(f->e.size / PEER_CHUNK_BYTES + 1, 1);
 	return 0;
+}
+
+static bool is_mapped(const struct fetch *f)
+{
+	return f->e.size > SMALL_BYTES ||
+	       (f->e.size >= CLUSTER_PULL_BYTES && peer_endpoint_pulls(f->c->endpoint));
 }
 
 static int take_room(struct fs *fs, struct fetch *f, struct space_wait *w)
@@ -221,7 +226,7 @@ static int take_room(struct fs *fs, struct fetch *f, struct space_wait *w)
 	rc = space_take_frame(fs, f->e.size, &f->frame, w);
 	if (!rc)
 		rc = space_charge(fs, &f->frame, f->e.size, w);
-	if (!rc && f->e.size > SMALL_BYTES)
+	if (!rc && is_mapped(f))
 		rc = map_frame(fs, f, w);
 	else if (!rc)
 		rc = tier_call(fs->dram, resize, &f->frame, f->e.size);

@@ -52,7 +52,8 @@ struct fetch {
 	struct entry e;          /* what the catalog will have */
 	struct frame frame;
 	struct { uint64_t id, charged_bytes; } sealed; /* the frame then, unless an object has it; id 0 */
-	char *map;               /* of the frame, as long as somebody reads; NULL: small, nobody does before it is over */
+	struct frame_map *mapped; /* of the frame; NULL: small, nobody reads from it before it is over */
+	char *map;               /* its bytes */
 	struct source sources[DIRECTORY_HOLDERS_MAX];
 	uint32_t n_sources;
 	uint64_t granted_version; /* of the holders; all the same */

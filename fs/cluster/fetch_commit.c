@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/cleanup.h"
 #include "base/counters.h"
@@ -117,9 +116,6 @@ static int commit(struct fetch *f)
 
 	make_record(f, &r);
 	r.dram_frame = f->frame.id;
-	/* Files that are open on it go on reading there. */
-	if (f->map && mprotect(f->map, f->e.size, PROT_READ))
-		log_warn("a frame stays mapped for writing: %m");
 	if (f->frame.id)
 		rc = tier_call(fs->dram, seal, &f->frame, &r.charged_bytes);
 	if (!rc) {

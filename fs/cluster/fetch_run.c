@@ -238,8 +238,8 @@ static int read_step(struct fetch *f, uint64_t off, size_t len, char *dst, size_
 		*n_out = len;
 		return fetch_is_cancelled(f) ? -ESTALE : 0;
 	}
-	rc = peer_read(s->peer, &s->grant, off, len, dst, f->map ? on_chunk : NULL, f, n_out,
-		       now_mono_ns() + EXTENT_NS);
+	rc = peer_read(s->peer, &s->grant, off, len, dst, f->mapped ? f->mapped->registration : NULL,
+		       f->map ? on_chunk : NULL, f, n_out, now_mono_ns() + EXTENT_NS);
 	if (fetch_is_cancelled(f))
 		return -ESTALE;
 	if (rc)

@@ -41,6 +41,9 @@ uint64_t tombstones_announce(struct cluster *c);
 
 void entry_of_value(const struct directory_value *v, struct entry *e_out);
 
+/* Where the transport reads memory by itself, frames from this size on are registered: for less it does not pay. */
+#define CLUSTER_PULL_BYTES (256ull << 10)
+
 /* ---- fetch.c ---- */
 
 int fetcher_create(struct cluster *c, struct fetcher **out);

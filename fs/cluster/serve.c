@@ -37,6 +37,7 @@ struct grant {
 	struct object *object;     /* held open; or */
 	struct fetch *fetch;       /* held, under way when it was granted */
 	int fd;                    /* of the frame, ours or the fetch's; -1: it is empty */
+	struct frame_map *mapped;  /* while the asker may read it by itself; NULL: it may not */
 	uint32_t *crc, n_crc;
 	uint64_t size, version;
 	int64_t until_ns;
@@ -68,6 +69,8 @@ static void grant_end(struct grant *g)
 	if (g->fetch) {
 		fetch_serve_end(g->table->c->fs, g->fetch);
 	} else {
+		if (g->mapped)
+			tier_call(g->table->c->fs->dram, unmap, g->mapped);
 		object_close(g->table->c->fs, g->object);
 		if (g->fd >= 0)
 			close(g->fd);
@@ -193,6 +196,19 @@ static void read_crc(struct fs *fs, struct grant *g)
 	object_record_fini(&r);
 }
 
+/* For an asker that reads memory by itself, and can tell by checksums what it got. Without it goes by READ. */
+static void map_frame(struct fs *fs, struct grant *g)
+{
+	pthread_mutex_lock(&fs->lock);
+	uint64_t frame = g->object->dram_frame;
+	pthread_mutex_unlock(&fs->lock);
+	if (!frame || !g->n_crc || g->size < CLUSTER_PULL_BYTES)
+		return;
+	int rc = tier_call(fs->dram, map, frame, g->size, -1, &g->mapped);
+	if (rc)
+		log_debug("frame %016lx is not mapped for a peer: %s", (unsigned long)frame, strerror(-rc));
+}
+
 /* Of an object that is here. */
 static int grant_object(struct cluster *c, const struct peer_grant_ask *ask, struct grant *g)
 {
@@ -203,11 +219,14 @@ static int grant_object(struct cluster *c, const struct peer_grant_ask *ask, str
 	g->size = g->object->size;
 	g->version = g->object->id;
 	rc = open_frame(c->fs, g->object, &g->fd);
-	if (rc)
+	if (rc) {
 		object_close(c->fs, g->object);
-	else
-		read_crc(c->fs, g);
-	return rc;
+		return rc;
+	}
+	read_crc(c->fs, g);
+	if (ask->wants_key)
+		map_frame(c->fs, g);
+	return 0;
 }
 
 /* Of one that is being fetched. */
@@ -276,6 +295,8 @@ static int copy_answer(const struct grant *g, struct peer_grant *out)
 {
 	*out = (struct peer_grant){ .grant = g->id, .version = g->version, .size = g->size, .ttl_ms = TTL_MS,
 				    .is_partial = g->fetch };
+	if (g->mapped && g->mapped->registration)
+		out->key_len = peer_key_of(g->table->c->endpoint, g->mapped->registration, out->key);
 	if (!g->n_crc)
 		return 0;
 	out->crc = malloc(g->n_crc * sizeof(*g->crc));

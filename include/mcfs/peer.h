@@ -58,6 +58,7 @@ struct peer_grant_ask {
 	struct peer_id from;
 	uint64_t version;       /* 0: whichever there is */
 	const char *dir, *name;
+	bool wants_key;         /* it reads registered memory by itself */
 };
 
 struct peer_grant {
@@ -68,8 +69,9 @@ struct peer_grant {
 	uint32_t ttl_ms;        /* of the grant, renewed by each READ */
 	bool has_bytes;         /* all of them came along: there is no grant to read by, or to release */
 	bool is_partial;        /* the holder is still fetching it: READ waits for what it does not have yet */
-	uint8_t key[TRANSPORT_KEY_BYTES]; /* of registered memory, where the transport pulls */
+	uint8_t key[TRANSPORT_KEY_BYTES]; /* of registered memory with all of it, where the transport pulls */
 	uint16_t key_len;       /* 0: by READ alone */
+	int64_t until_ns;       /* the asker's: the grant may be over from then on. Renewed by peer_read */
 };
 
 /* A piece of the answer to READ: from a file, which stays open until done(arg). */
@@ -139,6 +141,13 @@ void peer_endpoint_destroy(struct peer_endpoint *e);
 /* HOST:PORT for others, valid as long as the endpoint. */
 const char *peer_endpoint_address(const struct peer_endpoint *e);
 
+/* Does the transport read memory by itself? Else what follows is not called. */
+bool peer_endpoint_pulls(const struct peer_endpoint *e);
+/* As register_memory, deregister and key_of of mcfs/transport.h; all is deregistered before the endpoint is destroyed. */
+int peer_register(struct peer_endpoint *e, void *addr, size_t bytes, struct transport_mr **out);
+void peer_deregister(struct peer_endpoint *e, struct transport_mr *mr);
+uint16_t peer_key_of(struct peer_endpoint *e, struct transport_mr *mr, uint8_t key_out[TRANSPORT_KEY_BYTES]);
+
 /*
  * Reads a cluster key file: PEER_KEY_BYTES bytes as 64 hex digits, white space around them allowed. -EACCES: others
  * than its owner may read it; -EINVAL: something else; or why it cannot be read. Logged with the path.
@@ -174,13 +183,15 @@ void peer_release_grant(struct peer *p, uint64_t grant);
 int peer_invalidate(struct peer *p, const struct peer_invalidation *v, size_t n, int64_t deadline_ns);
 
 /*
- * Reads [off, off + len) of a grant into dst over one lane, waiting for a free one; len <= PEER_READ_MAX. Chunks come
+ * Reads [off, off + len) of a grant into dst over one lane, waiting for a free one; len <= PEER_READ_MAX. mr: what
+ * peer_register gave for memory that dst is in (may be NULL): where the grant has a key and checksums for all of the
+ * range the transport reads it out of the holder's memory, and what it cannot read comes by READ all the same. Chunks come
  * in order; each is compared with its checksum (of the grant where it has them, else the message's) before on_chunk is
  * told (may be NULL; negative: stop, returned). -EBADMSG: a chunk was wrong (counted, logged); the connection is closed.
  * *n_out (may be NULL): bytes from off on that are right, also on failure.
  */
 typedef int (*peer_chunk_fn)(void *arg, uint64_t off, size_t len);
-int peer_read(struct peer *p, const struct peer_grant *g, uint64_t off, size_t len, void *dst,
+int peer_read(struct peer *p, struct peer_grant *g, uint64_t off, size_t len, void *dst, struct transport_mr *mr,
 	      peer_chunk_fn on_chunk, void *arg, size_t *n_out, int64_t deadline_ns);
 
 /* ---- what is known of them ---- */
@@ -197,6 +208,9 @@ struct peer_stats {
 	int64_t rtt_ns;             /* of PING, smoothed; 0: not known */
 	uint64_t rx_bytes_per_s;    /* of READ, smoothed; 0: not known */
 	uint64_t rx_bytes, n_reads, n_grants, n_invalidations, n_errors, n_bad_chunks, n_connects;
+	uint64_t pulled_bytes, n_pull_failures; /* of rx_bytes: read out of its memory */
+	bool can_pull;              /* its memory can be read now, as far as is known */
+	char pull_reason[128];      /* why it last could not; "" */
 };
 /* Calls fn for each peer; returns how many. */
 size_t peer_each(struct peer_endpoint *e, void (*fn)(void *arg, const struct peer_stats *s), void *arg);

@@ -41,6 +41,8 @@ struct transport_conf {
 
 struct transport_ops {
 	const char *name;
+	/* Has this machine what the provider needs? NULL: any machine has. */
+	bool (*is_available)(void);
 
 	/* -ENODEV: what the provider needs is not on this machine (logged). */
 	int (*create)(const struct transport_conf *conf, struct transport **out);
@@ -73,12 +75,11 @@ struct transport_ops {
 	void (*close)(struct transport_conn *c);
 
 	/*
-	 * NULL together where peers cannot read memory by themselves. addr: host memory, page aligned, that stays
-	 * until deregister. is_writable: may be a destination of pull, and has no key; else a source. -ENOMEM: a limit
+	 * NULL together where peers cannot read memory by themselves. addr: host memory, page aligned, mapped for
+	 * writing, that stays until deregister. Peers may read it who have its key; pull writes there. -ENOMEM: a limit
 	 * is reached (logged with its name).
 	 */
-	int (*register_memory)(struct transport *t, void *addr, size_t len, bool is_writable,
-			       struct transport_mr **out);
+	int (*register_memory)(struct transport *t, void *addr, size_t len, struct transport_mr **out);
 	void (*deregister)(struct transport_mr *mr);
 	/* At most TRANSPORT_KEY_BYTES, for a peer. 0: none can pull it, its bytes go over the connection. */
 	size_t (*key_of)(struct transport_mr *mr, uint8_t key_out[TRANSPORT_KEY_BYTES]);

@@ -32,7 +32,7 @@ static void *run(void *arg)
 
 	memset(buf, 1, read_bytes);
 	while (!is_over) {
-		int rc = peer_read(p, &g, 0, read_bytes, buf, NULL, NULL, NULL, deadline_in_ms(10000));
+		int rc = peer_read(p, &g, 0, read_bytes, buf, NULL, NULL, NULL, NULL, deadline_in_ms(10000));
 		if (rc) {
 			fprintf(stderr, "bench_peer: READ: %s\n", strerror(-rc));
 			exit(1);

@@ -51,7 +51,9 @@ static int on_grant(void *arg, const struct peer_grant_ask *ask, struct peer_gra
 	if (!rc && ask->version && ask->version != n->version)
 		rc = -ESTALE;
 	if (!rc) {
-		*out = (struct peer_grant){ .version = n->version, .size = n->size, .ttl_ms = 10000 };
+		*out = (struct peer_grant){ .version = n->version, .size = n->size, .ttl_ms = n->ttl_ms };
+		if (ask->wants_key && n->mr)
+			out->key_len = peer_key_of(n->e, n->mr, out->key);
 		n->n_grants++;
 		out->grant = (uint64_t)++n->n_granted;
 		if (n->gives_crc && n->n_crc) {
@@ -220,6 +222,7 @@ int peer_node_open(struct peer_node *n, const struct peer_node_conf *conf)
 	pthread_mutex_init(&n->lock, NULL);
 	n->corrupt_off = -1;
 	n->gives_crc = true;
+	n->ttl_ms = conf->ttl_ms ? conf->ttl_ms : 10000;
 	n->id = (struct peer_id){ conf->node ? conf->node : 1, conf->incarnation ? conf->incarnation : 1 };
 	make_object(n, conf->size);
 	const struct peer_conf c = {
@@ -242,11 +245,36 @@ int peer_node_open(struct peer_node *n, const struct peer_node_conf *conf)
 	int rc = peer_endpoint_create(&c, &n->e);
 	if (rc)
 		peer_node_close(n);
+	else if (conf->gives_keys)
+		peer_node_register(n);
 	return rc;
+}
+
+void peer_node_register(struct peer_node *n)
+{
+	struct transport_mr *mr;
+
+	if (!peer_endpoint_pulls(n->e) || n->mr)
+		return;
+	must(!peer_register(n->e, n->bytes, n->size, &mr), "register");
+	n->mr = mr;
+}
+
+void peer_node_deregister(struct peer_node *n)
+{
+	struct transport_mr *mr = n->mr;
+
+	n->mr = NULL;
+	if (mr)
+		peer_deregister(n->e, mr);
 }
 
 void peer_node_close(struct peer_node *n)
 {
+	if (n->e) {
+		peer_endpoint_stop(n->e);
+		peer_node_deregister(n);
+	}
 	peer_endpoint_destroy(n->e);
 	n->e = NULL;
 	if (n->bytes)

@@ -22,6 +22,7 @@ struct peer_node {
 	uint64_t size, version;
 	uint32_t n_crc, *crc;
 	uint8_t *bytes; /* its content */
+	struct transport_mr *_Atomic mr; /* of it, with a key for who wants one; NULL: none */
 
 	atomic_bool gives_crc, pieces_have_crc;
 	atomic_bool knows_crc;	 /* of whole pieces, without computing it */
@@ -32,6 +33,7 @@ struct peer_node {
 	atomic_int stall_ms;
 	_Atomic int64_t corrupt_off; /* the byte that goes out wrong; -1: none */
 
+	uint32_t ttl_ms;
 	atomic_int n_granted, n_grants, n_releases, n_gone, n_reads, n_invalidations, n_names, n_pieces, n_done,
 		n_running;
 	pthread_mutex_t lock; /* guards the rest */
@@ -46,13 +48,18 @@ struct peer_node_conf {
 	const char *listen, *cluster;
 	const uint8_t *key;
 	uint32_t n_lanes, ping_ms, max_connections;
+	uint32_t ttl_ms; /* of grants; 0: 10000 */
 	uint64_t size;
+	bool gives_keys; /* where the transport reads memory by itself */
 };
 
 /* 0 or what peer_endpoint_create returned. */
 int peer_node_open(struct peer_node *n, const struct peer_node_conf *conf);
 /* Also after its endpoint was destroyed and set to NULL. */
 void peer_node_close(struct peer_node *n);
+/* Its object can be read by who is given a key from now on, or by nobody. */
+void peer_node_register(struct peer_node *n);
+void peer_node_deregister(struct peer_node *n);
 /* The other node as this one sees it. */
 struct peer *peer_node_meet(struct peer_node *n, const struct peer_node *other);
 

@@ -24,8 +24,7 @@ struct rdma_memory {
 	struct transport_mr *mr;
 };
 
-static inline void memory_open(struct rdma_memory *m, struct transport *t, size_t len,
-			       bool is_writable, unsigned seed)
+static inline void memory_open(struct rdma_memory *m, struct transport *t, size_t len, unsigned seed)
 {
 	int fd = make_file(len, seed);
 
@@ -33,7 +32,7 @@ static inline void memory_open(struct rdma_memory *m, struct transport *t, size_
 	m->bytes = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	cr_assert_neq(m->bytes, MAP_FAILED);
 	close(fd);
-	cr_assert_eq(transport_rdma.register_memory(t, m->bytes, len, is_writable, &m->mr), 0);
+	cr_assert_eq(transport_rdma.register_memory(t, m->bytes, len, &m->mr), 0);
 }
 
 static inline void memory_close(struct rdma_memory *m)
@@ -61,8 +60,8 @@ static inline void pair_open(struct rdma_pair *p, size_t len)
 	cr_assert_eq(transport_rdma.listen(p->holder, any_port(), &p->l, p->address), 0);
 	cr_assert_eq(transport_rdma.connect(p->asker, p->address, SOON, &p->a), 0);
 	cr_assert_eq(transport_rdma.accept(p->l, SOON, &p->b), 0);
-	memory_open(&p->from, p->holder, len, false, 1);
-	memory_open(&p->to, p->asker, len, true, 2);
+	memory_open(&p->from, p->holder, len, 1);
+	memory_open(&p->to, p->asker, len, 2);
 	p->key_len = transport_rdma.key_of(p->from.mr, p->key);
 	cr_assert_gt(p->key_len, 0, "no device serves %s", p->address);
 }

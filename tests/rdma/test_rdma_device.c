@@ -226,7 +226,7 @@ static void hold(int fd, size_t len)
 	if (transport_rdma.create(NULL, &t) ||
 	    transport_rdma.listen(t, any_port(), &l, told.address))
 		_exit(1);
-	memory_open(&m, t, len, false, 1);
+	memory_open(&m, t, len, 1);
 	told.key_len = transport_rdma.key_of(m.mr, told.key);
 	if (write(fd, &told, sizeof(told)) != sizeof(told) || transport_rdma.accept(l, LATE, &c))
 		_exit(1);
@@ -249,7 +249,7 @@ static pid_t pair_open_apart(struct rdma_pair *p, size_t len)
 	close(pipes[1]);
 	cr_assert_eq(transport_rdma.create(NULL, &p->asker), 0);
 	cr_assert_eq(transport_rdma.connect(p->asker, told.address, SOON, &p->a), 0);
-	memory_open(&p->to, p->asker, len, true, 2);
+	memory_open(&p->to, p->asker, len, 2);
 	memcpy(p->key, told.key, sizeof(p->key));
 	p->key_len = told.key_len;
 	return child;
@@ -318,7 +318,7 @@ Test(rdma_device, memlock_limits_what_can_be_registered)
 	drop_lock_capability();
 	cr_assert_eq(setrlimit(RLIMIT_MEMLOCK, &lim), 0);
 	pair_open(&p, 8192);
-	cr_assert_eq(transport_rdma.register_memory(p.asker, large, MIB(1), true, &mr), -ENOMEM);
+	cr_assert_eq(transport_rdma.register_memory(p.asker, large, MIB(1), &mr), -ENOMEM);
 	cr_assert_null(mr);
 	pull_right(&p, 0, 0, 8192);
 	pair_close(&p);

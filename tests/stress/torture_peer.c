@@ -156,7 +156,7 @@ static int checked(int rc, int64_t begin, const char *what)
 	complain("%s: %s", what, strerror(-rc));
 }
 
-static void read_some(struct peer *p, const struct peer_node *holder, const struct peer_grant *g,
+static void read_some(struct peer *p, const struct peer_node *holder, struct peer_grant *g,
 		      unsigned int *state, uint8_t *buf)
 {
 	uint32_t off = dice(state, 4) ? dice(state, OBJECT_BYTES) : dice(state, 6) << 20;
@@ -166,7 +166,7 @@ static void read_some(struct peer *p, const struct peer_node *holder, const stru
 
 	if (len > OBJECT_BYTES - off)
 		len = OBJECT_BYTES - off;
-	int rc = peer_read(p, g, off, len, buf, NULL, NULL, &n, begin + CALL_MS * NS_PER_MS);
+	int rc = peer_read(p, g, off, len, buf, NULL, NULL, NULL, &n, begin + CALL_MS * NS_PER_MS);
 	checked(rc, begin, "READ");
 	if (n > len || (!rc && n != len) || memcmp(buf, holder->bytes + off, n))
 		complain("READ of %u at %u: %s, %zu bytes, which are wrong", len, off, strerror(-rc), n);

@@ -119,7 +119,7 @@ static void *run_asker(void *arg)
 	uint8_t *to = pages(SOURCE_BYTES);
 	struct transport_mr *mr;
 
-	while (ops->register_memory(asker, to, SOURCE_BYTES, true, &mr))
+	while (ops->register_memory(asker, to, SOURCE_BYTES, &mr))
 		;
 	while (!is_over) {
 		struct life l;
@@ -195,7 +195,7 @@ static void open_all(void)
 	for (size_t k = 0; k < SOURCE_BYTES; k++)
 		source[k] = (uint8_t)(k * 2654435761u >> 11);
 	if (!rc)
-		rc = ops->register_memory(holder, source, SOURCE_BYTES, false, &source_mr);
+		rc = ops->register_memory(holder, source, SOURCE_BYTES, &source_mr);
 	if (rc)
 		complain("cannot begin", rc);
 	key_len = ops->key_of(source_mr, key);

@@ -36,6 +36,7 @@ static inline void open_two(struct two *t, const struct transport_ops *ops, stru
 	cr_assert_eq(peer_node_open(&t->holder, &conf), 0);
 	conf.node = 1;
 	conf.size = 0;
+	conf.gives_keys = false;
 	cr_assert_eq(peer_node_open(&t->asker, &conf), 0);
 	t->p = peer_node_meet(&t->asker, &t->holder);
 	cr_assert_not_null(t->p);
@@ -91,7 +92,7 @@ static inline void read_range(struct two *t, uint64_t off, size_t len)
 	size_t n = 77;
 
 	memset(buf, 0xa5, len);
-	cr_assert_eq(peer_read(t->p, &t->g, off, len, buf, NULL, NULL, &n, SOON), 0);
+	cr_assert_eq(peer_read(t->p, &t->g, off, len, buf, NULL, NULL, NULL, &n, SOON), 0);
 	cr_assert_eq(n, len);
 	cr_assert_eq(memcmp(buf, t->holder.bytes + off, len), 0);
 	free(buf);
@@ -128,7 +129,7 @@ static inline void *read_all(void *arg)
 
 	do {
 		uint64_t off = MIB((unsigned int)r->n % 3);
-		r->rc = peer_read(r->t->p, &r->t->g, off, MIB(2), buf, NULL, NULL, NULL, SOON);
+		r->rc = peer_read(r->t->p, &r->t->g, off, MIB(2), buf, NULL, NULL, NULL, NULL, SOON);
 		if (!r->rc && memcmp(buf, r->t->holder.bytes + off, MIB(2)))
 			r->rc = -EILSEQ;
 		r->n++;

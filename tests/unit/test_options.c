@@ -134,7 +134,7 @@ Test(options, some_follow_others)
 Test(options, a_transport_is_one_that_is_built_in)
 {
 	cr_assert_eq(parse_opt("transport=auto"), EXIT_OK);
-	cr_expect_str_eq(o.transport, "tcp");
+	cr_expect_str_eq(o.transport, "auto");
 	cr_assert_eq(parse_opt("transport=tcp"), EXIT_OK);
 #ifdef MCFS_RDMA
 	cr_assert_eq(parse_opt("transport=rdma"), EXIT_OK);

@@ -49,8 +49,8 @@ EACH_TRANSPORT(peer, reads_64_MiB_at_once)
 	ask_grant(&t);
 	read_range(&t, 0, MIB(64));
 	uint8_t byte;
-	cr_assert_eq(peer_read(t.p, &t.g, 0, MIB(64) + 1, &byte, NULL, NULL, NULL, SOON), -EINVAL);
-	cr_assert_eq(peer_read(t.p, &t.g, MIB(64), 1, &byte, NULL, NULL, NULL, SOON), -EINVAL);
+	cr_assert_eq(peer_read(t.p, &t.g, 0, MIB(64) + 1, &byte, NULL, NULL, NULL, NULL, SOON), -EINVAL);
+	cr_assert_eq(peer_read(t.p, &t.g, MIB(64), 1, &byte, NULL, NULL, NULL, NULL, SOON), -EINVAL);
 	close_two(&t);
 }
 
@@ -64,7 +64,7 @@ EACH_TRANSPORT(peer, takes_pieces_as_they_become_readable)
 	open_two(&t, ops, (struct peer_node_conf){ .size = MIB(3) });
 	t.holder.piece_bytes = 20000;
 	ask_grant(&t);
-	cr_assert_eq(peer_read(t.p, &t.g, 100, MIB(3) - 100, buf, on_chunk, &told, NULL, SOON), 0);
+	cr_assert_eq(peer_read(t.p, &t.g, 100, MIB(3) - 100, buf, NULL, on_chunk, &told, NULL, SOON), 0);
 	cr_assert_eq(memcmp(buf, t.holder.bytes + 100, MIB(3) - 100), 0);
 	cr_assert_eq(told.next, MIB(3));
 	cr_assert_eq(told.n, (MIB(1) - 100 + 19999) / 20000 + 2, "%d: pieces of the edge, then whole chunks",
@@ -82,7 +82,7 @@ EACH_TRANSPORT(peer, stops_when_told)
 
 	open_two(&t, ops, (struct peer_node_conf){ .size = MIB(8) });
 	ask_grant(&t);
-	cr_assert_eq(peer_read(t.p, &t.g, 0, MIB(8), buf, on_chunk, &told, &n, SOON), -EINTR);
+	cr_assert_eq(peer_read(t.p, &t.g, 0, MIB(8), buf, NULL, on_chunk, &told, &n, SOON), -EINTR);
 	cr_assert_eq(n, MIB(2));
 	cr_assert(peer_is_usable(t.p), "nothing is wrong with the peer");
 	read_range(&t, 0, MIB(8));
@@ -105,7 +105,7 @@ EACH_TRANSPORT(peer, tells_what_the_other_answered)
 	t.holder.grant_rc = 0;
 	ask_grant(&t);
 	t.holder.read_rc = -ESTALE;
-	cr_assert_eq(peer_read(t.p, &t.g, 0, 10, buf, NULL, NULL, &n, SOON), -ESTALE);
+	cr_assert_eq(peer_read(t.p, &t.g, 0, 10, buf, NULL, NULL, NULL, &n, SOON), -ESTALE);
 	cr_assert_eq(n, 0);
 	t.holder.read_rc = 0;
 	read_range(&t, 0, 10);
@@ -280,7 +280,7 @@ EACH_TRANSPORT(peer, waiting_for_a_lane_has_a_deadline)
 	pthread_create(&r.thread, NULL, read_all, &r);
 	sleep_ms(100);
 	int64_t begin = clock_now_ns();
-	cr_assert_eq(peer_read(t.p, &t.g, 0, 1, &byte, NULL, NULL, NULL, deadline_in_ms(300)), -ETIMEDOUT);
+	cr_assert_eq(peer_read(t.p, &t.g, 0, 1, &byte, NULL, NULL, NULL, NULL, deadline_in_ms(300)), -ETIMEDOUT);
 	cr_assert_lt(clock_now_ns() - begin, 600 * NS_PER_MS);
 	cr_assert(peer_is_usable(t.p), "that is not the peer's fault");
 	pthread_join(r.thread, NULL);

@@ -60,7 +60,7 @@ EACH_TRANSPORT(peer, a_holder_that_stalls_costs_the_deadline)
 	t.holder.stall_off = MIB(2);
 	t.holder.stall_ms = 1500;
 	int64_t begin = clock_now_ns();
-	cr_assert_eq(peer_read(t.p, &t.g, 0, MIB(4), buf, NULL, NULL, &n, deadline_in_ms(500)), -ETIMEDOUT);
+	cr_assert_eq(peer_read(t.p, &t.g, 0, MIB(4), buf, NULL, NULL, NULL, &n, deadline_in_ms(500)), -ETIMEDOUT);
 	int64_t took_ms = (clock_now_ns() - begin) / NS_PER_MS;
 	cr_assert(took_ms >= 490 && took_ms < 1200, "%ld ms", (long)took_ms);
 	cr_assert_eq(n, MIB(2));
@@ -81,7 +81,7 @@ EACH_TRANSPORT(peer, a_wrong_checksum_is_found)
 	open_two(&t, ops, (struct peer_node_conf){ .size = MIB(4) });
 	ask_grant(&t);
 	t.holder.corrupt_off = (int64_t)MIB(2) + 5;
-	cr_assert_eq(peer_read(t.p, &t.g, 0, MIB(4), buf, on_chunk, &told, &n, SOON), -EBADMSG);
+	cr_assert_eq(peer_read(t.p, &t.g, 0, MIB(4), buf, NULL, on_chunk, &told, &n, SOON), -EBADMSG);
 	cr_assert_eq(n, MIB(2));
 	cr_assert_eq(told.n, 2);
 	/* The connection is of no use any more; the others are, and another range is. */
@@ -90,12 +90,12 @@ EACH_TRANSPORT(peer, a_wrong_checksum_is_found)
 	cr_assert_eq(s.n_connections, 2);
 	read_range(&t, 0, MIB(2));
 	/* The same without checksums in the grant, and at the edge of a chunk. */
-	cr_assert_eq(peer_read(t.p, &t.g, MIB(2) + 1, 100, buf, NULL, NULL, &n, SOON), -EBADMSG);
+	cr_assert_eq(peer_read(t.p, &t.g, MIB(2) + 1, 100, buf, NULL, NULL, NULL, &n, SOON), -EBADMSG);
 	cr_assert_eq(n, 0);
 	t.holder.gives_crc = false;
 	ask_grant(&t);
 	cr_assert_eq(t.g.n_crc, 0);
-	cr_assert_eq(peer_read(t.p, &t.g, MIB(1), MIB(3), buf, NULL, NULL, &n, SOON), -EBADMSG);
+	cr_assert_eq(peer_read(t.p, &t.g, MIB(1), MIB(3), buf, NULL, NULL, NULL, &n, SOON), -EBADMSG);
 	cr_assert_eq(n, MIB(1));
 	t.holder.corrupt_off = -1;
 	read_range(&t, 0, MIB(4));
@@ -163,7 +163,7 @@ EACH_TRANSPORT(peer, lanes_come_back_one_by_one)
 	open_two(&t, ops, (struct peer_node_conf){ .size = MIB(4), .ping_ms = 200 });
 	ask_grant(&t);
 	t.holder.read_ms = 600;
-	cr_assert_eq(peer_read(t.p, &t.g, 0, 1, &byte, NULL, NULL, NULL, deadline_in_ms(300)), -ETIMEDOUT);
+	cr_assert_eq(peer_read(t.p, &t.g, 0, 1, &byte, NULL, NULL, NULL, NULL, deadline_in_ms(300)), -ETIMEDOUT);
 	cr_assert_not(peer_is_usable(t.p));
 	while (!peer_is_usable(t.p))
 		sleep_ms(10);

@@ -199,7 +199,7 @@ static void close_rogue(struct rogue *r)
 	ops->destroy(r->t);
 }
 
-static const struct peer_grant some_grant = { .grant = 1, .version = 7, .size = MIB(4) };
+static struct peer_grant some_grant = { .grant = 1, .version = 7, .size = MIB(4) };
 
 /* ---- silence ---- */
 
@@ -233,7 +233,7 @@ EACH_TRANSPORT(peer_rogue, a_READ_under_way_ends_when_the_process_stands_still)
 	cr_assert_eq(peer_ping(r.p, SOON), 0);
 	r.manner = SILENT;
 	int64_t begin = clock_now_ns();
-	cr_assert_eq(peer_read(r.p, &some_grant, 0, MIB(1), buf, NULL, NULL, &n, SOON), -ETIMEDOUT);
+	cr_assert_eq(peer_read(r.p, &some_grant, 0, MIB(1), buf, NULL, NULL, NULL, &n, SOON), -ETIMEDOUT);
 	cr_assert_lt(took_ms(begin), 1500, "%d ms", took_ms(begin));
 	cr_assert_eq(n, 0);
 	free(buf);
@@ -248,7 +248,7 @@ EACH_TRANSPORT(peer_rogue, a_READ_that_is_not_answered_costs_its_deadline)
 
 	open_rogue(&r, ops, SILENT_READ, 100);
 	int64_t begin = clock_now_ns();
-	cr_assert_eq(peer_read(r.p, &some_grant, 0, 1, &byte, NULL, NULL, NULL, deadline_in_ms(700)), -ETIMEDOUT);
+	cr_assert_eq(peer_read(r.p, &some_grant, 0, 1, &byte, NULL, NULL, NULL, NULL, deadline_in_ms(700)), -ETIMEDOUT);
 	cr_assert_geq(took_ms(begin), 690);
 	cr_assert_lt(took_ms(begin), 3000);
 	close_rogue(&r);
@@ -269,11 +269,11 @@ EACH_TRANSPORT(peer_rogue, a_lane_that_was_closed_while_it_idled_costs_nothing)
 	struct rogue r;
 
 	open_rogue(&r, ops, HONEST, 10000);
-	cr_assert_eq(peer_read(r.p, &some_grant, 0, 1000, buf, NULL, NULL, NULL, SOON), 0);
+	cr_assert_eq(peer_read(r.p, &some_grant, 0, 1000, buf, NULL, NULL, NULL, NULL, SOON), 0);
 	cr_assert_eq(r.n_threads, 2);
 	close_last_lane(&r);
 	usleep(50000);
-	cr_assert_eq(peer_read(r.p, &some_grant, 0, 1000, buf, NULL, NULL, NULL, SOON), 0);
+	cr_assert_eq(peer_read(r.p, &some_grant, 0, 1000, buf, NULL, NULL, NULL, NULL, SOON), 0);
 	cr_assert_eq(r.n_threads, 3, "one more connection");
 	cr_assert(peer_is_usable(r.p));
 	close_rogue(&r);
@@ -309,7 +309,7 @@ EACH_TRANSPORT(peer_rogue, chunks_that_were_not_asked_for_go_nowhere)
 		size_t n = 9;
 		memset(buf, 0xa5, sizeof(buf));
 		open_rogue(&r, ops, manners[k], 10000);
-		int rc = peer_read(r.p, &some_grant, 5000, 1000, buf + 1000, NULL, NULL, &n, SOON);
+		int rc = peer_read(r.p, &some_grant, 5000, 1000, buf + 1000, NULL, NULL, NULL, &n, SOON);
 		cr_expect_eq(rc, manners[k] == CHUNK_ENDS ? -ECONNRESET : -EPROTO, "%zu: %d", k, rc);
 		cr_expect_eq(n, 0);
 		for (size_t j = 0; j < 1000; j++)
@@ -327,7 +327,7 @@ EACH_TRANSPORT(peer_rogue, the_fixture_can_be_honest)
 
 	open_rogue(&r, ops, HONEST, 10000);
 	cr_assert_eq(peer_ask_grant(r.p, 7, "/", "a", &g, SOON), 0);
-	cr_assert_eq(peer_read(r.p, &g, 5000, 1000, buf, NULL, NULL, NULL, SOON), 0);
+	cr_assert_eq(peer_read(r.p, &g, 5000, 1000, buf, NULL, NULL, NULL, NULL, SOON), 0);
 	cr_assert_eq(buf[999], 0);
 	close_rogue(&r);
 }

@@ -122,10 +122,10 @@ Test(rdma_failures, registering_fails)
 
 	pair_open(&p, 8192);
 	fake_rdma.fail_reg_mr = 1;
-	cr_assert_eq(transport_rdma.register_memory(p.asker, p.to.bytes, 4096, true, &mr), -ENOMEM);
-	cr_assert_eq(transport_rdma.register_memory(p.asker, p.to.bytes + 1, 4096, true, &mr),
+	cr_assert_eq(transport_rdma.register_memory(p.asker, p.to.bytes, 4096, &mr), -ENOMEM);
+	cr_assert_eq(transport_rdma.register_memory(p.asker, p.to.bytes + 1, 4096, &mr),
 		     -EINVAL);
-	cr_assert_eq(transport_rdma.register_memory(p.asker, p.to.bytes, 0, true, &mr), -EINVAL);
+	cr_assert_eq(transport_rdma.register_memory(p.asker, p.to.bytes, 0, &mr), -EINVAL);
 	cr_assert_null(mr);
 	cr_assert_eq(stats(&p)->n_mrs, 1);
 	cr_assert_eq(stats(&p)->registered_bytes, 8192);

@@ -175,6 +175,7 @@ static void rdma_close_conn(struct transport_conn *base)
 
 const struct transport_ops transport_rdma = {
 	.name = "rdma",
+	.is_available = rdma_has_device,
 	.create = rdma_create,
 	.destroy = rdma_destroy,
 	.listen = rdma_listen_at,

@@ -19,8 +19,9 @@
  * it, so a peer that is gone keeps nothing. A link that failed is destroyed before pull returns: after that the device
  * writes nowhere any more.
  *
- * Rights: sources are registered for remote reading only, destinations for local writing only. Who has a key was given
- * it over an authenticated connection; the token in it proves that to the holder, who refuses others.
+ * Rights: memory is registered once, for writing by this node's own READs and for reading by peers; none may write it.
+ * Who has a key was given it over an authenticated connection; the token in it proves that to the holder, who refuses
+ * others.
  *
  * Locks: rdma.lock guards who is known (links, connections, listeners) and what events have said of a link. Nothing of
  * verbs or rdma_cm is called with it. Links are taken out of the list by the one thread that then destroys them.
@@ -76,6 +77,7 @@ struct rdma {
 	struct rdma_device devices[RDMA_DEVICES_MAX];
 	struct rdma_event_channel *channel;
 	int stop_fd;
+	_Atomic int64_t complained_ns; /* of memory that cannot be registered */
 	pthread_t cm_thread;
 	struct rdma_stats stats;
 
@@ -140,7 +142,6 @@ struct rdma_mr {
 	struct rdma *t;
 	void *addr;
 	size_t len;
-	bool is_writable;
 	struct ibv_mr *mrs[RDMA_DEVICES_MAX]; /* per device; NULL where there is none */
 };
 
@@ -152,6 +153,7 @@ int rdma_conn_create(struct rdma *t, struct transport_conn *tcp, struct transpor
 
 /* ---- rdma_device.c ---- */
 
+bool rdma_has_device(void);
 /* -ENODEV: none that can be used; logged. */
 int rdma_devices_open(struct rdma *t);
 void rdma_devices_close(struct rdma *t);
@@ -166,8 +168,7 @@ int rdma_end_parse(const char *address, struct rdma_end *out);
 
 /* ---- rdma_memory.c ---- */
 
-int rdma_register_memory(struct transport *t, void *addr, size_t len, bool is_writable,
-			 struct transport_mr **out);
+int rdma_register_memory(struct transport *t, void *addr, size_t len, struct transport_mr **out);
 void rdma_deregister(struct transport_mr *mr);
 size_t rdma_key_of(struct transport_mr *mr, uint8_t key_out[TRANSPORT_KEY_BYTES]);
 

@@ -50,6 +50,16 @@ static int device_open(struct rdma_device *d, struct ibv_context *verbs)
 	return 0;
 }
 
+bool rdma_has_device(void)
+{
+	int n = 0;
+	struct ibv_context **found = rdma_get_devices(&n);
+
+	if (found)
+		rdma_free_devices(found);
+	return n > 0;
+}
+
 int rdma_devices_open(struct rdma *t)
 {
 	int n_found = 0, rc = -ENODEV;

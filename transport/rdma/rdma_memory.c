@@ -6,14 +6,21 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "deadline.h"
 #include "rdma/rdma.h"
 
-/* ENOMEM of ibv_reg_mr has three causes; what can be known of them goes into the log. */
-static int registration_failed(const struct rdma_device *d, size_t len)
+#define COMPLAIN_NS (10 * NS_PER_S)
+
+/* ENOMEM of ibv_reg_mr has three causes; what can be known of them goes into the log, now and then. */
+static int registration_failed(struct rdma *t, const struct rdma_device *d, size_t len)
 {
 	int err = errno ? errno : EIO;
+	int64_t now = clock_now_ns(), last = t->complained_ns;
 	struct rlimit lim = {0};
 
+	if (last && now - last < COMPLAIN_NS)
+		return -err;
+	t->complained_ns = now;
 	getrlimit(RLIMIT_MEMLOCK, &lim);
 	if (err == ENOMEM)
 		log_error(
@@ -28,8 +35,6 @@ static int registration_failed(const struct rdma_device *d, size_t len)
 
 static int register_on(const struct rdma_device *d, struct rdma_mr *mr, struct ibv_mr **out)
 {
-	int access = mr->is_writable ? IBV_ACCESS_LOCAL_WRITE : IBV_ACCESS_REMOTE_READ;
-
 	if (mr->len > d->attr.max_mr_size) {
 		log_error("rdma: %s: cannot register %zu bytes: max_mr_size is %llu",
 			  ibv_get_device_name(d->verbs->device), mr->len,
@@ -37,8 +42,8 @@ static int register_on(const struct rdma_device *d, struct rdma_mr *mr, struct i
 		return -EFBIG;
 	}
 	errno = 0;
-	*out = ibv_reg_mr(d->pd, mr->addr, mr->len, access);
-	return *out ? 0 : registration_failed(d, mr->len);
+	*out = ibv_reg_mr(d->pd, mr->addr, mr->len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+	return *out ? 0 : registration_failed(mr->t, d, mr->len);
 }
 
 static void deregister_all(struct rdma_mr *mr)
@@ -49,8 +54,7 @@ static void deregister_all(struct rdma_mr *mr)
 			log_error("rdma: cannot deregister %zu bytes at %p: %m", mr->len, mr->addr);
 }
 
-int rdma_register_memory(struct transport *base, void *addr, size_t len, bool is_writable,
-			 struct transport_mr **out)
+int rdma_register_memory(struct transport *base, void *addr, size_t len, struct transport_mr **out)
 {
 	struct rdma *t = (struct rdma *)base;
 	bool has_device = false;
@@ -61,7 +65,7 @@ int rdma_register_memory(struct transport *base, void *addr, size_t len, bool is
 	struct rdma_mr *mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return -ENOMEM;
-	*mr = (struct rdma_mr){.t = t, .addr = addr, .len = len, .is_writable = is_writable};
+	*mr = (struct rdma_mr){.t = t, .addr = addr, .len = len};
 	for (uint32_t k = 0; k < t->n_devices && !rc; k++)
 		if (!t->devices[k].is_gone) {
 			rc = register_on(&t->devices[k], mr, &mr->mrs[k]);
@@ -98,7 +102,7 @@ size_t rdma_key_of(struct transport_mr *base, uint8_t key_out[TRANSPORT_KEY_BYTE
 	struct rdma_key k = {.addr = (uintptr_t)mr->addr, .len = mr->len, .n_rkeys = t->n_devices};
 
 	k.port = rdma_listening_port(t);
-	if (mr->is_writable || !k.port)
+	if (!k.port)
 		return 0;
 	memcpy(k.token, t->token, sizeof(k.token));
 	for (uint32_t d = 0; d < t->n_devices; d++)

@@ -263,7 +263,7 @@ int rdma_pull(struct transport_conn *base, const uint8_t *key_bytes, size_t key_
 		return rc;
 	if (off > key.len || len > key.len - off)
 		return -EINVAL;
-	if (!mr->is_writable || to < begin || to - begin > mr->len || len > mr->len - (to - begin))
+	if (to < begin || to - begin > mr->len || len > mr->len - (to - begin))
 		return -EINVAL;
 	if (c->is_shut)
 		return -ECANCELED;
