@@ -53,6 +53,7 @@ INCLUDEDIR ?= $(PREFIX)/include
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/mooncakefs
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+SYSCTLDIR ?= $(PREFIX)/lib/sysctl.d
 COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
 
 ifeq ($(origin CC),default)
@@ -338,6 +339,7 @@ install-list = \
 	0755|mount-helpers/mount.mooncakefs|$(SBINDIR)/mount.mooncakefs \
 	$(if $(fuse3-private),0644|$(FUSE3_SO)|$(LIBDIR)/mooncakefs/$(FUSE3_SONAME)) \
 	0644|$(O)/installed/mooncakefs@.service|$(UNITDIR)/mooncakefs@.service \
+	0644|mount-helpers/mooncakefs.sysctl.conf|$(SYSCTLDIR)/60-mooncakefs.conf \
 	$(foreach c,mooncakefs mooncakectl,\
 		0644|mount-helpers/completion/$(c)|$(COMPLETIONDIR)/$(c)) \
 	$(foreach m,$(man-pages),\

@@ -199,5 +199,6 @@ void peer_endpoint_get_stats(struct peer_endpoint *e, struct peer_endpoint_stats
 
 	*out = (struct peer_endpoint_stats){ .n_accepted = e->n_served,
 					     .n_refused = e->n_refused,
-					     .tx_bytes = e->tx_bytes };
+					     .tx_bytes = e->tx_bytes,
+					     .transport = e->conf.transport->name };
 }

@@ -58,13 +58,15 @@ static void print_nodes(const json_t *cluster)
 
 static void add_peer(struct table *t, const json_t *p)
 {
-	char rtt[TEXT_BYTES], rate[TEXT_BYTES], bytes[TEXT_BYTES], errors[TEXT_BYTES];
+	char rtt[TEXT_BYTES], rate[TEXT_BYTES], bytes[TEXT_BYTES], pulled[TEXT_BYTES], errors[TEXT_BYTES];
+	const char *reason = status_text(p, "reason");
 	uint64_t ns;
 
 	table_row(t, status_text(p, "name"), status_text(p, "address"), status_text(p, "state"),
 		  status_number(p, "rtt_ns", &ns) && ns ? text_latency(ns, rtt) : NULL,
 		  size_or_dash(p, "rx_bytes_per_s", rate), size_or_dash(p, "rx_bytes", bytes),
-		  number_or_dash(p, "errors", errors), status_text(p, "reason"));
+		  size_or_dash(p, "pulled_bytes", pulled),
+		  number_or_dash(p, "errors", errors), reason && *reason ? reason : status_text(p, "pull_reason"));
 }
 
 static void print_peers(const json_t *cluster)
@@ -72,10 +74,11 @@ static void print_peers(const json_t *cluster)
 	static const struct table_column columns[] = {
 		{.title = "NAME"}, {.title = "ADDRESS"}, {.title = "STATE"}, {.title = "RTT", .is_right = true},
 		{.title = "RATE/S", .is_right = true},	 {.title = "READ", .is_right = true},
+		{.title = "BY RDMA", .is_right = true},
 		{.title = "ERRORS", .is_right = true},	 {.title = "REASON", .is_elastic = true},
 	};
 	const json_t *peers = json_object_get(cluster, "peers");
-	struct table *t = table_create(columns, 8);
+	struct table *t = table_create(columns, 9);
 
 	if (!t)
 		return;

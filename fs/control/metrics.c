@@ -114,6 +114,19 @@ static void print_tiers(FILE *f, const struct snapshot *s)
 	}
 }
 
+static void print_maps(FILE *f, const struct tier_map_stats *m)
+{
+	prom_single(f, "mooncakefs_mapped_frames", PROM_GAUGE, "DRAM frames in the daemon's memory", m->n_mapped);
+	prom_single(f, "mooncakefs_mapped_bytes", PROM_GAUGE, "bytes of them", m->mapped_bytes);
+	prom_single(f, "mooncakefs_registered_frames", PROM_GAUGE, "of these: peers can read them by RDMA",
+		    m->n_registered);
+	prom_single(f, "mooncakefs_registered_bytes", PROM_GAUGE, "bytes of them", m->registered_bytes);
+	prom_single(f, "mooncakefs_registrations_total", PROM_COUNTER, "frames that were registered for RDMA",
+		    m->n_registrations);
+	prom_single(f, "mooncakefs_registration_failures_total", PROM_COUNTER,
+		    "frames that could not be registered, so that their bytes went by TCP", m->n_failures);
+}
+
 static const char *const disk_counts[] = { "mooncakefs_tier_disks", "mooncakefs_tier_failed_disks" };
 
 static void print_disk_counts(FILE *f, const struct snapshot *s)
@@ -207,6 +220,7 @@ char *metrics_text(struct fs *fs, size_t *len_out)
 		prom_single(f, node_figures[g].name, node_figures[g].type, node_figures[g].help,
 			    VALUE_AT(&s, node_figures[g].offset));
 	print_tiers(f, &s);
+	print_maps(f, &s.maps);
 	print_disk_counts(f, &s);
 	print_disks(f, &s);
 	metrics_eviction_ages(f, s.tier_names[0], &s.residency.dram_age, s.tier_names[1],

@@ -39,6 +39,10 @@ static const struct figure {
 	{ "mooncakefs_peer_invalidations_total", PROM_COUNTER, "changes told to a peer", PEER(n_invalidations) },
 	{ "mooncakefs_peer_errors_total", PROM_COUNTER, "calls of a peer that failed", PEER(n_errors) },
 	{ "mooncakefs_peer_bad_chunks_total", PROM_COUNTER, "chunks of a peer with a wrong checksum", PEER(n_bad_chunks) },
+	{ "mooncakefs_peer_pulled_bytes_total", PROM_COUNTER, "bytes read out of a peer's memory by RDMA",
+	  PEER(pulled_bytes) },
+	{ "mooncakefs_peer_pull_failures_total", PROM_COUNTER, "RDMA reads of a peer that failed; the bytes came by TCP",
+	  PEER(n_pull_failures) },
 	{ "mooncakefs_peer_connects_total", PROM_COUNTER, "connections made to a peer", PEER(n_connects) },
 };
 

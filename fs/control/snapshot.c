@@ -20,6 +20,7 @@ void snapshot_take(struct fs *fs, struct snapshot *s)
 		tier_call(tiers[k], get_stats, &s->tiers[k]);
 		s->tier_names[k] = tiers[k]->ops->name;
 	}
+	tier_call(fs->dram, get_map_stats, &s->maps);
 	s->tier_paths[0] = s->dram_path;
 	s->tier_paths[1] = fs->opt->ssds[0].dir;
 	while (s->n_disks < SSD_MAX_DIRS &&

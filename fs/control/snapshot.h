@@ -20,6 +20,7 @@ struct fs;
 
 struct snapshot {
 	struct tier_stats tiers[N_TIERS];
+	struct tier_map_stats maps; /* of the first */
 	const char *tier_names[N_TIERS], *tier_paths[N_TIERS];
 	char dram_path[4096];
 	struct ssd_disk_stats disks[SSD_MAX_DIRS];

@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/counters.h"
@@ -29,6 +30,23 @@ static json_t *text(const char *any_bytes)
 	char clean[PATH_MAX];
 
 	return json_string(utf8_clean(any_bytes, clean, sizeof(clean)));
+}
+
+/* Frames in the daemon's memory, and those that peers can read there. */
+static void add_maps(json_t *tier, const struct tier_map_stats *m)
+{
+	struct rlimit lock = { 0 };
+
+	getrlimit(RLIMIT_MEMLOCK, &lock);
+	json_object_set_new(tier, "mapped", json_pack("{s:i, s:o, s:i}", "frames", (int)m->n_mapped,
+						      "bytes", status_u64(m->mapped_bytes), "max_idle",
+						      (int)m->max_idle));
+	json_object_set_new(tier, "registered",
+			    json_pack("{s:i, s:o, s:o, s:o, s:o}", "frames", (int)m->n_registered, "bytes",
+				      status_u64(m->registered_bytes), "registrations",
+				      status_u64(m->n_registrations), "failures", status_u64(m->n_failures),
+				      "memlock_bytes",
+				      lock.rlim_cur == RLIM_INFINITY ? json_null() : status_u64(lock.rlim_cur)));
 }
 
 static json_t *tier_object(const struct snapshot *s, int k)
@@ -55,6 +73,7 @@ static json_t *tiers_array(const struct snapshot *s)
 
 	for (int k = 0; k < N_TIERS; k++)
 		json_array_append_new(tiers, tier_object(s, k));
+	add_maps(json_array_get(tiers, 0), &s->maps);
 	return tiers;
 }
 

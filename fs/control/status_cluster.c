@@ -38,14 +38,16 @@ static void add_peer(void *arg, const struct peer_stats *s)
 					      [PEER_PROBING] = "probing" };
 
 	json_array_append_new(arg, json_pack(
-		"{s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+		"{s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:s}",
 		"node", hex(s->id.node), "name", s->name, "address", s->address, "state", states[s->state],
 		"reason", s->reason, "connections", (int)s->n_connections, "load", (int)s->load,
 		"rtt_ns", status_u64((uint64_t)s->rtt_ns), "rx_bytes_per_s", status_u64(s->rx_bytes_per_s),
 		"rx_bytes", status_u64(s->rx_bytes), "reads", status_u64(s->n_reads),
 		"grants", status_u64(s->n_grants), "invalidations", status_u64(s->n_invalidations),
 		"errors", status_u64(s->n_errors), "bad_chunks", status_u64(s->n_bad_chunks),
-		"connects", status_u64(s->n_connects)));
+		"connects", status_u64(s->n_connects), "pulled_bytes", status_u64(s->pulled_bytes),
+		"pull_failures", status_u64(s->n_pull_failures), "rdma", s->can_pull,
+		"pull_reason", s->pull_reason));
 }
 
 struct node_list {
@@ -78,9 +80,9 @@ json_t *status_cluster(struct fs *fs)
 	peer_endpoint_get_stats(c->endpoint, &s);
 	peer_each(c->endpoint, add_peer, peers);
 	directory_each_node(c->directory, add_node, &nodes);
-	return json_pack("{s:s, s:o, s:s, s:o, s:i, s:o, s:o, s:o, s:o}", "name", fs->opt->cluster,
+	return json_pack("{s:s, s:o, s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o}", "name", fs->opt->cluster,
 			 "node", hex(c->self.node), "address", peer_endpoint_address(c->endpoint),
-			 "directory", directory_object(c), "accepted", (int)s.n_accepted,
+			 "transport", s.transport, "directory", directory_object(c), "accepted", (int)s.n_accepted,
 			 "refused", status_u64(s.n_refused), "tx_bytes", status_u64(s.tx_bytes),
 			 "nodes", nodes.array, "peers", peers);
 }

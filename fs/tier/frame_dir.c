@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -343,6 +344,21 @@ static uint32_t fd_share(uint32_t wanted)
 	return wanted;
 }
 
+/* Each has a descriptor, and counts against the mappings of this process, of which others need some too. */
+static uint32_t map_share(uint32_t wanted)
+{
+	unsigned long max_maps = 65530; /* Linux's default */
+	FILE *f = fopen("/proc/sys/vm/max_map_count", "re");
+
+	if (f) {
+		if (fscanf(f, "%lu", &max_maps) != 1)
+			max_maps = 65530;
+		fclose(f);
+	}
+	uint32_t share = fd_share(wanted);
+	return share < max_maps / 2 ? share : (uint32_t)(max_maps / 2);
+}
+
 int frame_dir_init(struct frame_dir *d, const struct tier_ops *ops,
 		   const struct frame_dir_conf *conf)
 {
@@ -365,7 +381,7 @@ int frame_dir_init(struct frame_dir *d, const struct tier_ops *ops,
 	}
 	/* Where frames are recycled they are in memory, and read in large numbers. */
 	d->fds = conf->recycles ? fd_cache_create(fd_share(FD_CACHE_MAX_FRAMES)) : NULL;
-	d->maps = conf->recycles ? frame_maps_create(fd_share(FRAME_MAPS_MAX)) : NULL;
+	d->maps = conf->recycles ? frame_maps_create(map_share(FRAME_MAPS_MAX)) : NULL;
 	if ((!d->fds || !d->maps) && conf->recycles) {
 		rc = -ENOMEM;
 		goto err_caches;

@@ -36,7 +36,7 @@
 /* Descriptors of sealed frames that are kept between reads. */
 #define FD_CACHE_MAX_FRAMES 8192
 /* Mappings that are kept while nobody uses them: each has a descriptor, too. */
-#define FRAME_MAPS_MAX 8192
+#define FRAME_MAPS_MAX (1u << 20)
 
 struct frame_dir_conf {
 	const char *name; /* for messages; outlives the frame_dir */

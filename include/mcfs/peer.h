@@ -219,6 +219,7 @@ struct peer_endpoint_stats {
 	uint32_t n_accepted;        /* connections open now */
 	uint64_t n_refused;         /* connections: key, cluster, version, nonsense, too many */
 	uint64_t tx_bytes;          /* of READ */
+	const char *transport;      /* its name */
 };
 void peer_endpoint_get_stats(struct peer_endpoint *e, struct peer_endpoint_stats *out);
 
