@@ -88,8 +88,19 @@ static void unlink_locked(struct channel *ch, struct call *c)
 		}
 }
 
-int channel_start_call(struct channel *ch, struct call *c, enum wire_type type, const void *payload, size_t len,
-		       int64_t deadline_ns)
+/* Calls that nobody answers any more. */
+static void give_up_locked(struct channel *ch, struct call *c, size_t n, int rc)
+{
+	for (size_t k = 0; k < n; k++)
+		if (!c[k].is_done) {
+			unlink_locked(ch, &c[k]);
+			c[k].rc = rc;
+			c[k].is_done = true;
+		}
+}
+
+int channel_start_calls(struct channel *ch, struct call *c, size_t n, enum wire_type type, const void *payload,
+			size_t len, int64_t deadline_ns)
 {
 	struct peer *p = ch->peer;
 
@@ -99,35 +110,41 @@ int channel_start_call(struct channel *ch, struct call *c, enum wire_type type, 
 		pthread_mutex_unlock(&p->lock);
 		return rc;
 	}
-	c->seq = ++ch->last_seq;
-	c->next = ch->calls;
-	ch->calls = c;
+	for (size_t k = 0; k < n; k++) {
+		c[k].seq = ++ch->last_seq;
+		c[k].next = ch->calls;
+		ch->calls = &c[k];
+	}
 	pthread_mutex_unlock(&p->lock);
 	int rc = send_one(ch, type, c, payload, len, deadline_ns);
 	if (!rc)
 		return 0;
 	guard_lock(&p->lock);
-	if (c->is_done)
-		return c->rc ? c->rc : rc;
-	unlink_locked(ch, c);
+	if (c->is_done && c->rc)
+		rc = c->rc;
+	give_up_locked(ch, c, n, rc);
 	return rc;
 }
 
-int channel_call(struct channel *ch, struct call *c, enum wire_type type, const void *payload, size_t len,
-		 int64_t deadline_ns)
+int channel_calls(struct channel *ch, struct call *c, size_t n, enum wire_type type, const void *payload, size_t len,
+		  int64_t deadline_ns)
 {
 	struct peer *p = ch->peer;
-	int rc = channel_start_call(ch, c, type, payload, len, deadline_ns);
+	int rc = channel_start_calls(ch, c, n, type, payload, len, deadline_ns), first_rc = 0;
 
 	if (rc)
 		return rc;
 	guard_lock(&p->lock);
-	while (!c->is_done && !rc)
-		rc = clock_cond_wait(&c->done, &p->lock, deadline_ns);
-	if (c->is_done)
-		return c->rc;
-	unlink_locked(ch, c);
-	return rc;
+	for (size_t k = 0; k < n; k++)
+		while (!c[k].is_done && !rc)
+			rc = clock_cond_wait(&c[k].done, &p->lock, deadline_ns);
+	give_up_locked(ch, c, n, rc);
+	for (size_t k = 0; k < n; k++) {
+		if (!c[k].rc)
+			return 0;
+		first_rc = first_rc ? first_rc : c[k].rc;
+	}
+	return first_rc;
 }
 
 /* ---- receiving ---- */
@@ -149,6 +166,8 @@ static void release_late(struct channel *ch, const struct wire_header *h, const 
 	if (h->type != WIRE_GRANTED || h->status || wire_granted_decode(payload, h->length, &g))
 		return;
 	free(g.crc);
+	if (g.has_bytes)
+		return;
 	ssize_t len = wire_u64_encode(g.grant, buf);
 	int rc = channel_tell(ch, WIRE_RELEASE, buf, (size_t)len, deadline_in_ms(PAYLOAD_MS));
 	if (rc)

@@ -10,11 +10,11 @@
 #include "peer_impl.h"
 
 /*
- * One request over one channel. 0: c has the answer, which is the caller's to finish. Every call needs the pulse,
- * by which a peer that stands still is noticed.
+ * One request over one channel, which has n answers. 0: at least one came, see c[k]; they are the caller's to finish.
+ * Every call needs the pulse, by which a peer that stands still is noticed.
  */
-static int ask(struct attempt *a, enum wire_role role, struct call *c, enum wire_type type, const void *payload,
-	       size_t len, int64_t deadline_ns)
+static int ask(struct attempt *a, enum wire_role role, struct call *c, size_t n, enum wire_type type,
+	       const void *payload, size_t len, int64_t deadline_ns)
 {
 	struct peer *p = a->p;
 	int rc = channel_open(&p->channels[WIRE_PULSE], a, deadline_ns);
@@ -23,13 +23,11 @@ static int ask(struct attempt *a, enum wire_role role, struct call *c, enum wire
 		rc = channel_open(&p->channels[role], a, deadline_ns);
 	if (rc)
 		return rc;
-	rc = channel_call(&p->channels[role], c, type, payload, len, deadline_ns);
-	if (!rc) {
+	rc = channel_calls(&p->channels[role], c, n, type, payload, len, deadline_ns);
+	if (!rc)
 		a->outcome = OUTCOME_GOOD;
-		return c->status;
-	}
 	/* Handlers of INVALIDATE may take their time; the pulse says whether the peer lives. */
-	if (role != WIRE_NOTIFY || rc != -ETIMEDOUT)
+	else if (role != WIRE_NOTIFY || rc != -ETIMEDOUT)
 		attempt_failed(a, rc);
 	return rc;
 }
@@ -53,7 +51,9 @@ int peer_ping(struct peer *p, int64_t deadline_ns)
 	rc = channel_open(&p->channels[WIRE_PULSE], &a, deadline_ns);
 	int64_t begin = clock_now_ns();
 	if (!rc)
-		rc = ask(&a, WIRE_PULSE, &c, WIRE_PING, NULL, 0, deadline_ns);
+		rc = ask(&a, WIRE_PULSE, &c, 1, WIRE_PING, NULL, 0, deadline_ns);
+	if (!rc)
+		rc = c.status;
 	if (!rc)
 		rc = wire_u32_decode(c.payload, c.length, &load);
 	if (!rc) {
@@ -94,57 +94,110 @@ static int take_bytes(struct peer *p, const struct call *c, const struct peer_gr
 	return 0;
 }
 
-int peer_ask_bytes(struct peer *p, uint64_t version, const char *dir, const char *name, void *dst, size_t room,
-		   struct peer_grant *out, int64_t deadline_ns)
+/* One answer, as w->rc and w->grant. -EPROTO: it is none. */
+static int take_granted(struct attempt *a, const struct call *c, struct peer_want *w)
 {
-	const struct wire_grant g = { .version = version,
-				      .budget_ms = deadline_budget_ms(deadline_ns),
-				      .inline_max = (uint32_t)room,
-				      .wants_key = peer_can_pull(p),
-				      .dir = dir,
-				      .name = name };
-	autofree uint8_t *buf = malloc(WIRE_ASK_BYTES);
-	struct peer_grant granted = { .grant = 0 };
-	struct attempt a;
-	struct call c;
+	struct peer_grant g = { .grant = 0 };
 
-	if (!buf)
-		return -ENOMEM;
-	ssize_t len = room <= PEER_INLINE_MAX ? wire_grant_encode(&g, buf, WIRE_ASK_BYTES) : -EINVAL;
-	if (len < 0)
-		return (int)len;
-	int rc = attempt_begin(&a, p);
+	w->rc = c->rc ? c->rc : c->status;
+	if (w->rc)
+		return 0;
+	int rc = wire_granted_decode(c->payload, c->length, &g);
 	if (rc)
+		return rc == -EPROTO ? distrust(a, "an answer to GRANT that is none") : rc;
+	if (w->version && g.version != w->version)
+		rc = distrust(a, "a grant of another version");
+	else if (g.has_bytes && g.size > w->room)
+		rc = distrust(a, "more bytes with a grant than were asked for");
+	else if (g.has_bytes)
+		w->rc = take_bytes(a->p, c, &g, w->dst);
+	if (rc || w->rc) {
+		free(g.crc);
 		return rc;
-	call_init(&c, WIRE_GRANTED);
-	rc = ask(&a, WIRE_CONTROL, &c, WIRE_GRANT, buf, (size_t)len, deadline_ns);
-	if (!rc)
-		rc = wire_granted_decode(c.payload, c.length, &granted);
-	if (rc == -EPROTO && a.outcome == OUTCOME_GOOD && !c.status)
-		rc = distrust(&a, "an answer to GRANT that is none");
-	if (!rc && version && granted.version != version)
-		rc = distrust(&a, "a grant of another version");
-	if (!rc && granted.has_bytes)
-		rc = dst && granted.size <= room ? take_bytes(p, &c, &granted, dst) :
-						   distrust(&a, "more bytes with a grant than were asked for");
-	call_fini(&c);
-	if (!rc) {
-		guard_lock(&p->lock);
-		p->n_grants++;
 	}
-	rc = attempt_end(&a, rc, "GRANT failed");
-	granted.until_ns = a.begin_ns + granted.ttl_ms * NS_PER_MS;
+	g.until_ns = a->begin_ns + g.ttl_ms * NS_PER_MS;
+	w->grant = g;
+	return 0;
+}
+
+/* All of them, as far as the peer keeps to the rules. The first one's rc where none was granted. */
+static int take_all(struct attempt *a, const struct call *c, struct peer_want *w, size_t n)
+{
+	size_t n_granted = 0;
+
+	for (size_t k = 0; k < n; k++) {
+		int rc = take_granted(a, &c[k], &w[k]);
+		if (rc) {
+			for (; k < n; k++)
+				w[k].rc = rc;
+			break;
+		}
+		n_granted += !w[k].rc;
+	}
+	guard_lock(&a->p->lock);
+	a->p->n_grants += n_granted;
+	return n_granted ? 0 : w->rc;
+}
+
+static ssize_t encode_wants(struct peer *p, const char *dir, const struct peer_want *w, size_t n, int64_t deadline_ns,
+			    uint8_t **buf_out)
+{
+	autofree struct wire_grant *g = malloc(sizeof(*g));
+
+	if (!g)
+		return -ENOMEM;
+	if (!n || n > PEER_GRANTS_MAX)
+		return -EINVAL;
+	g->budget_ms = deadline_budget_ms(deadline_ns);
+	g->wants_key = peer_can_pull(p);
+	g->dir = dir;
+	g->n = (uint32_t)n;
+	for (size_t k = 0; k < n; k++) {
+		if (w[k].room > PEER_INLINE_MAX)
+			return -EINVAL;
+		g->names[k] = (struct wire_wanted){ w[k].version, (uint32_t)w[k].room, w[k].name };
+	}
+	size_t bytes = wire_grant_bytes(g);
+	*buf_out = malloc(bytes);
+	return *buf_out ? wire_grant_encode(g, *buf_out, bytes) : -ENOMEM;
+}
+
+int peer_ask_grants(struct peer *p, const char *dir, struct peer_want *w, size_t n, int64_t deadline_ns)
+{
+	autofree struct call *c = calloc(n ? n : 1, sizeof(*c));
+	autofree uint8_t *buf = NULL;
+	struct attempt a;
+
+	ssize_t len = c ? encode_wants(p, dir, w, n, deadline_ns, &buf) : -ENOMEM;
+	int rc = len < 0 ? (int)len : attempt_begin(&a, p);
+	if (rc) {
+		for (size_t k = 0; k < n; k++)
+			w[k].rc = rc;
+		return rc;
+	}
+	for (size_t k = 0; k < n; k++)
+		call_init(&c[k], WIRE_GRANTED);
+	rc = ask(&a, WIRE_CONTROL, c, n, WIRE_GRANT, buf, (size_t)len, deadline_ns);
 	if (!rc)
-		*out = granted;
-	else
-		free(granted.crc);
+		rc = take_all(&a, c, w, n);
+	rc = attempt_end(&a, rc, "GRANT failed");
+	for (size_t k = 0; k < n; k++) {
+		if (c[k].rc || !c[k].is_done)
+			w[k].rc = c[k].is_done ? c[k].rc : rc;
+		call_fini(&c[k]);
+	}
 	return rc;
 }
 
 int peer_ask_grant(struct peer *p, uint64_t version, const char *dir, const char *name, struct peer_grant *out,
 		   int64_t deadline_ns)
 {
-	return peer_ask_bytes(p, version, dir, name, NULL, 0, out, deadline_ns);
+	struct peer_want w = { .version = version, .name = name };
+	int rc = peer_ask_grants(p, dir, &w, 1, deadline_ns);
+
+	if (!rc)
+		*out = w.grant;
+	return rc;
 }
 
 void peer_release_grant(struct peer *p, uint64_t grant)
@@ -185,7 +238,9 @@ int peer_invalidate(struct peer *p, const struct peer_invalidation *v, size_t n,
 	if (rc)
 		return rc;
 	call_init(&c, WIRE_INVALIDATED);
-	rc = ask(&a, WIRE_NOTIFY, &c, WIRE_INVALIDATE, buf, (size_t)len, deadline_ns);
+	rc = ask(&a, WIRE_NOTIFY, &c, 1, WIRE_INVALIDATE, buf, (size_t)len, deadline_ns);
+	if (!rc)
+		rc = c.status;
 	call_fini(&c);
 	if (!rc) {
 		guard_lock(&p->lock);

@@ -186,14 +186,17 @@ int attempt_connect(struct attempt *a, enum wire_role role, struct transport_con
 void channel_init(struct channel *ch, struct peer *p, enum wire_role role);
 /* Connects if need be; of several callers one does, the others wait for it. */
 int channel_open(struct channel *ch, struct attempt *a, int64_t deadline_ns);
-/* 0: answered, see c->status; c->payload is the caller's. */
-int channel_call(struct channel *ch, struct call *c, enum wire_type type, const void *payload, size_t len,
-		 int64_t deadline_ns);
+/*
+ * One message that has n answers. All n are done then: c[k].rc 0: answered, see c[k].status; c[k].payload is the
+ * caller's. 0: at least one was answered.
+ */
+int channel_calls(struct channel *ch, struct call *c, size_t n, enum wire_type type, const void *payload, size_t len,
+		  int64_t deadline_ns);
 /* A message without an answer, over an open channel. -ENOTCONN. */
 int channel_tell(struct channel *ch, enum wire_type type, const void *payload, size_t len, int64_t deadline_ns);
-/* The same in two halves: c->is_done (peer.lock) says that it is over. */
-int channel_start_call(struct channel *ch, struct call *c, enum wire_type type, const void *payload, size_t len,
-		       int64_t deadline_ns);
+/* The first half of it: c[k].is_done (peer.lock) says that one is over. Not 0: all are. */
+int channel_start_calls(struct channel *ch, struct call *c, size_t n, enum wire_type type, const void *payload,
+			size_t len, int64_t deadline_ns);
 void call_init(struct call *c, enum wire_type answer);
 void call_fini(struct call *c);
 /* Joins the receiver of a broken channel and closes its connection. */

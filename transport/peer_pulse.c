@@ -54,7 +54,7 @@ static void ping(struct peer *p, int64_t now)
 	p->ping.is_done = false;
 	p->pinged_ns = now;
 	p->is_pinging = true;
-	int rc = channel_start_call(&p->channels[WIRE_PULSE], &p->ping, WIRE_PING, NULL, 0,
+	int rc = channel_start_calls(&p->channels[WIRE_PULSE], &p->ping, 1, WIRE_PING, NULL, 0,
 				    deadline_in_ms(SEND_MS));
 	if (!rc)
 		return;

@@ -64,21 +64,18 @@ static bool add_bytes(struct served *s, const struct peer_grant *g, uint8_t *dst
 	return true;
 }
 
-static int serve_grant(struct served *s, struct transport_conn *c, const struct wire_header *h)
+static int answer_grant(struct served *s, struct transport_conn *c, const struct wire_header *h,
+			const struct wire_grant *g, const struct wire_wanted *w, int64_t deadline_ns)
 {
 	const struct peer_handlers *handlers = &s->e->conf.handlers;
+	const struct peer_grant_ask ask = { .from = s->from, .version = w->version, .dir = g->dir, .name = w->name,
+					    .wants_key = g->wants_key && s->e->conf.transport->pull };
 	struct peer_grant granted = { .grant = 0 };
-	struct wire_grant g;
-	int rc = wire_grant_decode(s->payload, h->length, &g);
+	int rc = handlers->grant(handlers->arg, &ask, &granted, deadline_ns);
 
 	if (rc)
-		return rc;
-	const struct peer_grant_ask ask = { .from = s->from, .version = g.version, .dir = g.dir, .name = g.name,
-					    .wants_key = g.wants_key && s->e->conf.transport->pull };
-	rc = handlers->grant(handlers->arg, &ask, &granted, deadline_of(g.budget_ms));
-	if (rc)
 		return answer(c, h, WIRE_GRANTED, rc, NULL, 0);
-	granted.has_bytes = granted.size && granted.size <= g.inline_max && granted.n_crc == 1 && !granted.is_partial;
+	granted.has_bytes = granted.size && granted.size <= w->inline_max && granted.n_crc == 1 && !granted.is_partial;
 	size_t room = wire_granted_bytes(&granted);
 	autofree uint8_t *buf = malloc(room);
 	if (buf && granted.has_bytes)
@@ -86,12 +83,27 @@ static int serve_grant(struct served *s, struct transport_conn *c, const struct 
 	ssize_t len = buf ? wire_granted_encode(&granted, buf, room) : -ENOMEM;
 	free(granted.crc);
 	if (len < 0) {
-		log_error("peer %s: a grant of %s/%s cannot be told: %s", c->ops->peer_name(c), g.dir, g.name,
+		log_error("peer %s: a grant of %s/%s cannot be told: %s", c->ops->peer_name(c), g->dir, w->name,
 			  strerror((int)-len));
 		handlers->release(handlers->arg, &s->from, granted.grant);
 		return answer(c, h, WIRE_GRANTED, -EIO, NULL, 0);
 	}
 	return answer(c, h, WIRE_GRANTED, 0, buf, (size_t)len);
+}
+
+static int serve_grant(struct served *s, struct transport_conn *c, const struct wire_header *h)
+{
+	autofree struct wire_grant *g = malloc(sizeof(*g));
+	int rc = g ? wire_grant_decode(s->payload, h->length, g) : -ENOMEM;
+
+	if (rc)
+		return rc;
+	int64_t deadline_ns = deadline_of(g->budget_ms);
+	for (uint32_t k = 0; k < g->n && !rc; k++) {
+		const struct wire_header asked = { .seq = h->seq + k };
+		rc = answer_grant(s, c, &asked, g, &g->names[k], deadline_ns);
+	}
+	return rc;
 }
 
 static int serve_release(struct served *s, const struct wire_header *h)

@@ -68,6 +68,14 @@ struct peer *peer_get(struct peer_endpoint *e, const struct peer_id *id, const c
 	return p;
 }
 
+struct peer *peer_ref(struct peer *p)
+{
+	guard_lock(&p->lock);
+
+	p->n_refs++;
+	return p;
+}
+
 void peer_put(struct peer *p)
 {
 	pthread_mutex_lock(&p->lock);

@@ -59,7 +59,7 @@ static const struct {
 	[WIRE_ACCEPT] = { 0, 0 },
 	[WIRE_PING] = { 0, 0 },
 	[WIRE_PONG] = { 4, 4 },
-	[WIRE_GRANT] = { 24, WIRE_ASK_BYTES },
+	[WIRE_GRANT] = { 16, WIRE_ASK_BYTES },
 	[WIRE_GRANTED] = { 40, WIRE_PAYLOAD_MAX },
 	[WIRE_RELEASE] = { 8, 8 },
 	[WIRE_INVALIDATE] = { 8, WIRE_PAYLOAD_MAX },

@@ -21,6 +21,9 @@
  *   notify   PING INVALIDATE          PONG INVALIDATED
  *   lane     READ READ_ACK            CHUNK... ; the last one ends the range, or has a status
  *
+ * GRANT asks for one name or several of a directory, and each has an answer of its own: the k-th has the seq of the
+ * question plus k.
+ *
  * READ_ACK tells how many chunks have come: every WIRE_ACK_CHUNKS, and at the end if it was not told. What a chunk
  * was sent from stays as it is until then, since bytes of a file may be on their way without a copy.
  *
@@ -48,7 +51,7 @@
 #define WIRE_WELCOME_BYTES 88
 #define WIRE_CHUNK_BYTES 16  /* before the bytes */
 #define WIRE_SMALL_BYTES 136 /* the largest payload of fixed size */
-#define WIRE_ASK_BYTES (24 + PEER_PATH_MAX + PEER_NAME_MAX + 2)
+#define WIRE_ASK_BYTES (16 + PEER_PATH_MAX + 1 + PEER_GRANTS_MAX * (16 + PEER_NAME_MAX + 1))
 #define WIRE_ACK_CHUNKS 32
 #define WIRE_UNACKED_MAX 64 /* chunks: then their sender waits */
 
@@ -94,11 +97,15 @@ struct wire_welcome {
 };
 
 struct wire_grant {
-	uint64_t version;
 	uint32_t budget_ms;
-	uint32_t inline_max; /* bytes of an object that may come with the answer */
-	bool wants_key;      /* the asker can read memory by itself */
-	const char *dir, *name;
+	bool wants_key; /* the asker can read memory by itself */
+	const char *dir;
+	uint32_t n;
+	struct wire_wanted {
+		uint64_t version;
+		uint32_t inline_max; /* bytes that may come with the answer */
+		const char *name;
+	} names[PEER_GRANTS_MAX];
 };
 
 struct wire_read {
@@ -134,6 +141,7 @@ ssize_t wire_u64_encode(uint64_t v, uint8_t *out);
 int wire_u64_decode(const uint8_t *in, size_t len, uint64_t *out);
 
 /* Strings of what was decoded point into in. */
+size_t wire_grant_bytes(const struct wire_grant *g);
 ssize_t wire_grant_encode(const struct wire_grant *g, uint8_t *out, size_t room);
 int wire_grant_decode(const uint8_t *in, size_t len, struct wire_grant *out);
 /* Room that granted_encode needs. Where g->has_bytes the last g->size of them are the object's, the caller's to fill. */

@@ -12,15 +12,22 @@
 #define FLAG_PARTIAL 1u
 #define FLAG_BYTES 2u
 
-/* 0 version, 8 budget in ms, 12 bytes that may come along, 16 flags, 18 zero, 20 length of dir, 22 of name, 24 dir, NUL, name, NUL */
+/* 0 names, 4 budget in ms, 8 flags, 10 length of dir, 12 zero, 16 dir, NUL, names */
 struct grant {
-	uint64_t version;
-	uint32_t budget_ms, inline_max;
-	uint16_t flags;
-	uint8_t zero[2];
-	uint16_t dir_len, name_len;
+	uint32_t n, budget_ms;
+	uint16_t flags, dir_len;
+	uint8_t zero[4];
 };
-_Static_assert(sizeof(struct grant) == 24, "on the wire");
+_Static_assert(sizeof(struct grant) == 16, "on the wire");
+
+/* 0 version, 8 bytes that may come along, 12 length of name, 14 zero, 16 name, NUL */
+struct wanted {
+	uint64_t version;
+	uint32_t inline_max;
+	uint16_t name_len;
+	uint8_t zero[2];
+};
+_Static_assert(sizeof(struct wanted) == 16, "on the wire");
 
 /* 0 grant, 8 version, 16 size, 24 checksums, 28 time to live in ms, 32 length of the key, 34 flags, 36 zero, 40 key,
  * checksums, bytes */
@@ -96,45 +103,91 @@ static ssize_t names_get(const uint8_t *in, size_t len, size_t dir_len, size_t n
 
 /* ---- grant ---- */
 
+size_t wire_grant_bytes(const struct wire_grant *g)
+{
+	size_t total = sizeof(struct grant) + strlen(g->dir) + 1;
+
+	for (uint32_t k = 0; k < g->n; k++)
+		total += sizeof(struct wanted) + strlen(g->names[k].name) + 1;
+	return total;
+}
+
 ssize_t wire_grant_encode(const struct wire_grant *g, uint8_t *out, size_t room)
 {
-	if (!names_are_valid(g->dir, g->name) || g->inline_max > PEER_INLINE_MAX)
+	if (!g->n || g->n > PEER_GRANTS_MAX || !wire_dir_is_canonical(g->dir))
 		return -EINVAL;
-	size_t total = sizeof(struct grant) + names_bytes(g->dir, g->name);
-	if (total > room)
+	for (uint32_t k = 0; k < g->n; k++)
+		if (!wire_name_is_valid(g->names[k].name) || g->names[k].inline_max > PEER_INLINE_MAX)
+			return -EINVAL;
+	if (wire_grant_bytes(g) > room)
 		return -EMSGSIZE;
-	struct grant w = { .version = htole64(g->version),
-			   .flags = htole16(g->wants_key ? FLAG_WANTS_KEY : 0),
+	struct grant w = { .n = htole32(g->n),
 			   .budget_ms = htole32(g->budget_ms),
-			   .inline_max = htole32(g->inline_max),
-			   .dir_len = htole16((uint16_t)strlen(g->dir)),
-			   .name_len = htole16((uint16_t)strlen(g->name)) };
-	memcpy(out, &w, sizeof(w));
-	names_put(out + sizeof(w), g->dir, g->name);
-	return (ssize_t)total;
+			   .flags = htole16(g->wants_key ? FLAG_WANTS_KEY : 0),
+			   .dir_len = htole16((uint16_t)strlen(g->dir)) };
+	uint8_t *at = out;
+	memcpy(at, &w, sizeof(w));
+	at += sizeof(w);
+	memcpy(at, g->dir, strlen(g->dir) + 1);
+	at += strlen(g->dir) + 1;
+	for (uint32_t k = 0; k < g->n; k++) {
+		size_t len = strlen(g->names[k].name);
+		struct wanted v = { .version = htole64(g->names[k].version),
+				    .inline_max = htole32(g->names[k].inline_max),
+				    .name_len = htole16((uint16_t)len) };
+		memcpy(at, &v, sizeof(v));
+		memcpy(at + sizeof(v), g->names[k].name, len + 1);
+		at += sizeof(v) + len + 1;
+	}
+	return at - out;
+}
+
+/* Bytes that it took, or -EPROTO. */
+static ssize_t wanted_get(const uint8_t *in, size_t len, struct wire_wanted *out)
+{
+	struct wanted v;
+
+	if (len < sizeof(v))
+		return -EPROTO;
+	memcpy(&v, in, sizeof(v));
+	size_t name_len = le16toh(v.name_len);
+	if (!is_zero(v.zero, sizeof(v.zero)) || le32toh(v.inline_max) > PEER_INLINE_MAX ||
+	    name_len > PEER_NAME_MAX || len - sizeof(v) < name_len + 1)
+		return -EPROTO;
+	const char *name = (const char *)in + sizeof(v);
+	if (strnlen(name, name_len + 1) != name_len || !wire_name_is_valid(name))
+		return -EPROTO;
+	*out = (struct wire_wanted){ le64toh(v.version), le32toh(v.inline_max), name };
+	return (ssize_t)(sizeof(v) + name_len + 1);
 }
 
 int wire_grant_decode(const uint8_t *in, size_t len, struct wire_grant *out)
 {
 	struct grant w;
-	struct wire_grant g;
 
 	if (len < sizeof(w))
 		return -EPROTO;
 	memcpy(&w, in, sizeof(w));
-	if (!is_zero(w.zero, sizeof(w.zero)) || le16toh(w.flags) & ~FLAG_WANTS_KEY)
+	uint32_t n = le32toh(w.n);
+	size_t dir_len = le16toh(w.dir_len), at = sizeof(w) + dir_len + 1;
+	if (!n || n > PEER_GRANTS_MAX || !is_zero(w.zero, sizeof(w.zero)) || le16toh(w.flags) & ~FLAG_WANTS_KEY ||
+	    dir_len > PEER_PATH_MAX || at > len)
 		return -EPROTO;
-	g.wants_key = le16toh(w.flags) & FLAG_WANTS_KEY;
-	g.version = le64toh(w.version);
-	g.budget_ms = le32toh(w.budget_ms);
-	g.inline_max = le32toh(w.inline_max);
-	if (g.inline_max > PEER_INLINE_MAX)
+	const char *dir = (const char *)in + sizeof(w);
+	if (strnlen(dir, dir_len + 1) != dir_len || !wire_dir_is_canonical(dir))
 		return -EPROTO;
-	len -= sizeof(w);
-	if (names_get(in + sizeof(w), len, le16toh(w.dir_len), le16toh(w.name_len), &g.dir, &g.name) !=
-	    (ssize_t)len)
+	for (uint32_t k = 0; k < n; k++) {
+		ssize_t took = wanted_get(in + at, len - at, &out->names[k]);
+		if (took < 0)
+			return -EPROTO;
+		at += (size_t)took;
+	}
+	if (at != len)
 		return -EPROTO;
-	*out = g;
+	out->budget_ms = le32toh(w.budget_ms);
+	out->wants_key = le16toh(w.flags) & FLAG_WANTS_KEY;
+	out->dir = dir;
+	out->n = n;
 	return 0;
 }
 

@@ -70,6 +70,7 @@ static void fetch_free(struct fetch *f)
 	if (f->sealed.id)
 		tier_call(fs->dram, drop, f->sealed.id, f->e.size, f->sealed.charged_bytes);
 	free(f->crc);
+	free(f->early);
 	entry_fini(&f->e);
 	if (f->dir) {
 		guard_lock(&fs->lock);
@@ -360,8 +361,8 @@ static void start(struct fetcher *t, struct fetch *f)
 	}
 }
 
-/* The fetch of that object that is under way, else f, which has begun then. */
-static struct fetch *join(struct fetcher *t, struct fetch *f)
+/* The fetch of that object that is under way, else f, which is in the list then and is to be started. */
+static struct fetch *enlist(struct fetcher *t, struct fetch *f)
 {
 	pthread_mutex_lock(&t->lock);
 	struct fetch *other = find_fetch(t, f->id);
@@ -372,13 +373,21 @@ static struct fetch *join(struct fetcher *t, struct fetch *f)
 		*at = f;
 	}
 	pthread_mutex_unlock(&t->lock);
-	if (other) {
-		counter_inc(fetch_waits);
-		fetch_free(f);
-		return other;
-	}
-	start(t, f);
-	return f;
+	if (!other)
+		return f;
+	counter_inc(fetch_waits);
+	fetch_free(f);
+	return other;
+}
+
+/* The fetch of that object that is under way, else f, which has begun then. */
+static struct fetch *join(struct fetcher *t, struct fetch *f)
+{
+	struct fetch *joined = enlist(t, f);
+
+	if (joined == f)
+		start(t, f);
+	return joined;
 }
 
 bool fetch_is_last_locked(const struct fetch *f)
@@ -448,12 +457,23 @@ static void begin_some(struct cluster *c, struct fetch_want *wants, size_t n, st
 	counter_add(remote_lookups, n);
 	if (directory_lookup(c->directory, names, n, values, now_mono_ns() + LOOKUP_NS))
 		return;
+	struct fetch *mine[FETCH_WANTS_MAX], *asking[FETCH_WANTS_MAX];
+	size_t n_mine = 0;
 	for (size_t k = 0; k < n; k++) {
 		struct fetch *f;
-		if (!fetch_create(c, 0, wants[k].dir_ino, wants[k].name, &values[k], w, &f))
-			wants[k].fetch = join(c->fetcher, f);
+		if (!fetch_create(c, 0, wants[k].dir_ino, wants[k].name, &values[k], w, &f)) {
+			wants[k].fetch = enlist(c->fetcher, f);
+			if (wants[k].fetch == f)
+				mine[n_mine++] = f;
+		}
 		directory_value_fini(&values[k]);
 	}
+	/* Who is announced early may have other holders by then; and of an empty one there is nothing to have. */
+	for (size_t k = 0; k < n_mine; k++)
+		asking[k] = mine[k]->is_announced || !mine[k]->e.size ? NULL : mine[k];
+	fetch_ask_all(c, asking, n_mine);
+	for (size_t k = 0; k < n_mine; k++)
+		start(c->fetcher, mine[k]);
 }
 
 void fetch_begin_all(struct fs *fs, struct fetch_want *wants, size_t n, struct space_wait *w)

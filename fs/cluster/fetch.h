@@ -4,6 +4,7 @@
  *
  *   begun      holders asked of the directory, a frame taken and charged for all of it; a large
  *              object is announced, so that peers that want it too get it from us               fetch.c
+ *              a batch asks each holder once for all of its objects                          fetch_ask.c
  *   running    extents go to the fetch threads, which read them from the holder with the least   fetch_run.c
  *              to do; a holder that fails is not asked again by this fetch
  *   complete   every byte is here and agrees with its checksum: announced, so that nobody        fetch_commit.c
@@ -54,6 +55,7 @@ struct fetch {
 	struct { uint64_t id, charged_bytes; } sealed; /* the frame then, unless an object has it; id 0 */
 	struct frame_map *mapped; /* of the frame; NULL: small, nobody reads from it before it is over */
 	char *map;               /* its bytes */
+	char *early;             /* all of a small one, which came with its grant; NULL: they did not */
 	struct source sources[DIRECTORY_HOLDERS_MAX];
 	uint32_t n_sources;
 	uint64_t granted_version; /* of the holders; all the same */
@@ -107,6 +109,13 @@ int fetch_begin_inode(struct fs *fs, struct inode *i, struct space_wait *w, stru
 int fetch_pause_if_stale(int rc);
 /* A large one that peers know of, with a ref; NULL: none of that name. */
 struct fetch *fetch_find_announced(struct fetcher *t, uint64_t dir_ino, const char *name);
+
+/* ---- fetch_ask.c ---- */
+
+/* Asks a holder, lock not held. Its state is ours to set. The bytes may come along into buf (NULL: not). */
+int fetch_ask(struct fetch *f, struct source *s, void *buf);
+/* Of one directory, in the list, not started, none of them announced: each asks its first holder. all becomes NULLs. */
+void fetch_ask_all(struct cluster *c, struct fetch **all, size_t n);
 
 /* ---- fetch_run.c ---- */
 

@@ -19,7 +19,6 @@
 #define HEDGE_NS (200ll * 1000 * 1000)
 /* Who closes a file and opens it again goes on with what has come. */
 #define LINGER_NS (5000ll * 1000 * 1000)
-#define GRANT_NS (2ll * 1000 * 1000 * 1000)
 
 static uint64_t extent_off(uint32_t k)
 {
@@ -66,59 +65,6 @@ static struct source *pick_source(struct fetch *f, bool is_late, bool *may_come)
 	return *may_come && !is_late ? NULL : fresh;
 }
 
-static bool is_right(const struct fetch *f, const struct peer_grant *g)
-{
-	uint64_t n_crc = (f->e.size + PEER_CHUNK_BYTES - 1) / PEER_CHUNK_BYTES;
-
-	if (g->size != f->e.size || (g->n_crc && g->n_crc != n_crc))
-		return false;
-	if (!f->granted_version)
-		return true;
-	/* Below kv/ copies of one number may have been made by two nodes. */
-	if (f->crc && g->crc)
-		return !memcmp(f->crc, g->crc, n_crc * sizeof(*f->crc));
-	return g->version == f->granted_version && !f->crc == !g->crc;
-}
-
-/* lock held. The first grant says which bytes they are. */
-static void note_grant(struct fetch *f, const struct peer_grant *g)
-{
-	if (f->granted_version)
-		return;
-	f->granted_version = g->version;
-	if (!g->crc)
-		return;
-	f->crc = xcalloc(g->n_crc, sizeof(*g->crc));
-	memcpy(f->crc, g->crc, g->n_crc * sizeof(*g->crc));
-	f->n_crc = g->n_crc;
-}
-
-/* Asks a holder, lock not held. Its state is ours to set. The bytes may come along into buf (NULL: not). */
-static int ask(struct fetch *f, struct source *s, void *buf)
-{
-	struct fetcher *t = f->c->fetcher;
-	int64_t deadline = now_mono_ns() + GRANT_NS;
-	uint64_t version = dir_path_is_kv(f->path) ? 0 : f->id;
-	int rc = s->peer ? 0 : cluster_peer(f->c, s->slot, deadline, &s->peer);
-
-	if (!rc)
-		rc = peer_ask_bytes(s->peer, version, f->path, f->name, buf, buf ? PEER_INLINE_MAX : 0, &s->grant,
-				    deadline);
-	bool has_grant = !rc;
-	pthread_mutex_lock(&t->lock);
-	if (has_grant && !is_right(f, &s->grant))
-		rc = -ESTALE;
-	if (!rc)
-		note_grant(f, &s->grant);
-	f->has_moved_on |= rc == -ESTALE || rc == -ENOENT; /* it answers: what the directory said is over */
-	s->state = rc ? SOURCE_BAD : SOURCE_GRANTED;
-	pthread_cond_broadcast(&t->changed);
-	pthread_mutex_unlock(&t->lock);
-	if (rc && has_grant && !s->grant.has_bytes)
-		peer_release_grant(s->peer, s->grant.grant);
-	return rc;
-}
-
 /* A source that has granted. -ENOENT: none is left. */
 static int get_source(struct fetch *f, void *buf, struct source **out)
 {
@@ -145,7 +91,7 @@ static int get_source(struct fetch *f, void *buf, struct source **out)
 		pthread_mutex_unlock(&t->lock);
 		if (!s)
 			return -ENOENT;
-		int rc = is_granted ? 0 : ask(f, s, buf);
+		int rc = is_granted ? 0 : fetch_ask(f, s, buf);
 		if (!rc) {
 			*out = s;
 			return 0;
@@ -254,6 +200,8 @@ static int read_small(struct fetch *f)
 	char *buf = thread_buffer();
 	size_t n;
 
+	if (f->early)
+		return tier_call(f->c->fs->dram, write, &f->frame, f->early, f->e.size, 0);
 	for (size_t done = 0; done < f->e.size; done += n) {
 		int rc = read_step(f, done, f->e.size - done, buf + done, &n);
 		if (rc)

@@ -8,7 +8,8 @@
  * the cluster key. Then the end that connected asks and the other answers:
  *
  *   PING        alive, and how busy
- *   GRANT       may I read version V of this name? -> a grant id, size, checksums; or all of it, if it is small
+ *   GRANT       may I read version V of this name, and of these? -> each: a grant id, size, checksums; or all of it,
+ *               if it is small
  *   READ        [off, off + len) of a grant -> chunks as they become readable
  *   RELEASE     a grant is not needed any more
  *   INVALIDATE  these names have new versions, or none -> acknowledged when the tables have changed
@@ -41,6 +42,7 @@
 #define PEER_READ_MAX (64u << 20)   /* bytes of one READ */
 #define PEER_INLINE_MAX (128u << 10) /* bytes of an object that may come with its grant */
 #define PEER_INVALIDATE_MAX 256     /* names of one INVALIDATE */
+#define PEER_GRANTS_MAX 64          /* names of one GRANT */
 
 struct peer_id {
 	uint64_t node;          /* random, kept in the catalog */
@@ -163,6 +165,7 @@ struct peer;
  * memory, or the endpoint stops. May be put after the endpoint's end; all it is asked then is -ECANCELED.
  */
 struct peer *peer_get(struct peer_endpoint *e, const struct peer_id *id, const char *name, const char *address);
+struct peer *peer_ref(struct peer *p);
 void peer_put(struct peer *p);
 /* Is it worth asking now: false while the breaker is open. */
 bool peer_is_usable(struct peer *p);
@@ -170,14 +173,18 @@ bool peer_is_usable(struct peer *p);
 uint64_t peer_queued_bytes(struct peer *p);
 
 int peer_ping(struct peer *p, int64_t deadline_ns);
+struct peer_want {
+	uint64_t version;       /* 0: whichever there is */
+	const char *name;
+	void *dst;              /* an object of at most room bytes may come along; room 0: it may not */
+	size_t room;            /* <= PEER_INLINE_MAX */
+	int rc;                 /* 0: granted. -EBADMSG: its bytes were wrong; counted, logged */
+	struct peer_grant grant; /* has_bytes: dst has them, and they are right. Else dst is as it was */
+};
+/* n <= PEER_GRANTS_MAX names of one directory in one question. Each w[k].rc tells; 0: at least one was granted. */
+int peer_ask_grants(struct peer *p, const char *dir, struct peer_want *w, size_t n, int64_t deadline_ns);
 int peer_ask_grant(struct peer *p, uint64_t version, const char *dir, const char *name, struct peer_grant *out,
 		   int64_t deadline_ns);
-/*
- * The same, and where the object has at most room <= PEER_INLINE_MAX bytes they may come along: out->has_bytes, and dst
- * has them, compared with their checksum (-EBADMSG: wrong; counted, logged). Else dst is as it was.
- */
-int peer_ask_bytes(struct peer *p, uint64_t version, const char *dir, const char *name, void *dst, size_t room,
-		   struct peer_grant *out, int64_t deadline_ns);
 /* Sent behind, no answer is waited for. */
 void peer_release_grant(struct peer *p, uint64_t grant);
 int peer_invalidate(struct peer *p, const struct peer_invalidation *v, size_t n, int64_t deadline_ns);

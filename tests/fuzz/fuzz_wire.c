@@ -65,11 +65,14 @@ static void must_be_names(const char *dir, const char *name)
 static void take_grant(const uint8_t *in, size_t len)
 {
 	static uint8_t out[WIRE_ASK_BYTES];
-	struct wire_grant g;
+	static struct wire_grant g;
 
 	if (wire_grant_decode(in, len, &g))
 		return;
-	must_be_names(g.dir, g.name);
+	must(g.n && g.n <= PEER_GRANTS_MAX);
+	for (uint32_t k = 0; k < g.n; k++)
+		must_be_names(g.dir, g.names[k].name);
+	must(wire_grant_bytes(&g) == len);
 	must_be_same(in, len, out, wire_grant_encode(&g, out, sizeof(out)));
 }
 

@@ -59,6 +59,17 @@ static inline void ask_grant(struct two *t)
 	cr_assert_eq(peer_ask_grant(t->p, 0, "/kv/model", "block", &t->g, SOON), 0);
 }
 
+/* One whose bytes may come along. */
+static inline int ask_bytes(struct peer *p, uint64_t version, void *dst, size_t room, struct peer_grant *out)
+{
+	struct peer_want w = { .version = version, .name = "a", .dst = dst, .room = room };
+	int rc = peer_ask_grants(p, "/", &w, 1, SOON);
+
+	if (!rc)
+		*out = w.grant;
+	return rc;
+}
+
 static struct peer_stats stats_seen;
 static inline void see(void *arg, const struct peer_stats *s)
 {

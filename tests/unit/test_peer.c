@@ -119,11 +119,11 @@ EACH_TRANSPORT(peer, tells_what_the_other_answered)
 EACH_TRANSPORT(peer, gives_a_small_object_with_its_grant)
 {
 	uint8_t buf[20000] = { 0 };
-	struct peer_grant g;
+	struct peer_grant g = { 0 };
 	struct two t;
 
 	open_two(&t, ops, (struct peer_node_conf){ .size = sizeof(buf) });
-	cr_assert_eq(peer_ask_bytes(t.p, 7, "/", "a", buf, sizeof(buf), &g, SOON), 0);
+	cr_assert_eq(ask_bytes(t.p, 7, buf, sizeof(buf), &g), 0);
 	cr_assert(g.has_bytes);
 	cr_assert_eq(g.size, sizeof(buf));
 	cr_assert_eq(memcmp(buf, t.holder.bytes, sizeof(buf)), 0);
@@ -132,15 +132,15 @@ EACH_TRANSPORT(peer, gives_a_small_object_with_its_grant)
 	cr_assert_eq(stats_of(&t).rx_bytes, sizeof(buf));
 	free(g.crc);
 	memset(buf, 0, sizeof(buf));
-	cr_assert_eq(peer_ask_bytes(t.p, 7, "/", "a", buf, sizeof(buf) - 1, &g, SOON), 0);
+	cr_assert_eq(ask_bytes(t.p, 7, buf, sizeof(buf) - 1, &g), 0);
 	cr_assert_not(g.has_bytes, "there is no room for them");
 	cr_assert_eq(buf[0] | buf[sizeof(buf) - 2], 0);
 	free(g.crc);
 	t.holder.piece_bytes = 100;
-	cr_assert_eq(peer_ask_bytes(t.p, 7, "/", "a", buf, sizeof(buf), &g, SOON), 0);
+	cr_assert_eq(ask_bytes(t.p, 7, buf, sizeof(buf), &g), 0);
 	cr_assert_not(g.has_bytes, "in pieces they come by READ");
 	free(g.crc);
-	cr_assert_eq(peer_ask_bytes(t.p, 7, "/", "a", buf, PEER_INLINE_MAX + 1, &g, SOON), -EINVAL);
+	cr_assert_eq(ask_bytes(t.p, 7, buf, PEER_INLINE_MAX + 1, &g), -EINVAL);
 	close_two(&t);
 }
 

@@ -47,7 +47,7 @@ static struct call call;
 
 static void *ask(void *arg)
 {
-	*(int *)arg = channel_start_call(ch, &call, WIRE_PING, NULL, 0, deadline_in_ms(20000));
+	*(int *)arg = channel_start_calls(ch, &call, 1, WIRE_PING, NULL, 0, deadline_in_ms(20000));
 	return NULL;
 }
 

@@ -103,6 +103,44 @@ EACH_TRANSPORT(peer, a_wrong_checksum_is_found)
 	close_two(&t);
 }
 
+/* Of a batch each has its own answer. */
+EACH_TRANSPORT(peer, one_question_for_many_names)
+{
+	static const char *const names[] = { "a", "absent", "b", "absent", "c" };
+	struct peer_want w[5];
+	uint8_t bytes[5][1000];
+	struct two t;
+
+	open_two(&t, ops, (struct peer_node_conf){ .size = 1000 });
+	for (int k = 0; k < 5; k++)
+		w[k] = (struct peer_want){ .name = names[k], .dst = bytes[k], .room = k < 4 ? 1000 : 999 };
+	cr_assert_eq(peer_ask_grants(t.p, "/", w, 5, SOON), 0);
+	for (int k = 0; k < 5; k++) {
+		bool is_absent = !strcmp(names[k], "absent");
+		cr_assert_eq(w[k].rc, is_absent ? -ENOENT : 0, "%d: %d", k, w[k].rc);
+		if (is_absent)
+			continue;
+		cr_assert_eq(w[k].grant.has_bytes, k < 4);
+		cr_assert(k == 4 || !memcmp(bytes[k], t.holder.bytes, 1000));
+		free(w[k].grant.crc);
+	}
+	cr_assert_eq(stats_of(&t).n_grants, 3);
+	cr_assert_eq(t.holder.n_grants, 1, "what came along is no grant any more");
+	peer_release_grant(t.p, w[4].grant.grant);
+	cr_assert(becomes(&t.holder.n_grants, 0));
+	for (int k = 0; k < 5; k++)
+		w[k].name = "absent";
+	cr_assert_eq(peer_ask_grants(t.p, "/", w, 5, SOON), -ENOENT);
+	cr_assert_eq(peer_ask_grants(t.p, "/", w, 0, SOON), -EINVAL);
+	/* None of them is left without an answer when the time is over. */
+	t.holder.grant_ms = 300;
+	cr_assert_eq(peer_ask_grants(t.p, "/", w, 5, deadline_in_ms(450)), -ENOENT);
+	cr_assert_eq(w[0].rc, -ENOENT);
+	cr_assert_eq(w[4].rc, -ETIMEDOUT);
+	cr_assert(peer_is_usable(t.p));
+	close_two(&t);
+}
+
 /* ---- peers that are not there ---- */
 
 EACH_TRANSPORT(peer_failures, a_small_object_with_a_wrong_checksum)
@@ -113,7 +151,7 @@ EACH_TRANSPORT(peer_failures, a_small_object_with_a_wrong_checksum)
 
 	open_two(&t, ops, (struct peer_node_conf){ .size = sizeof(buf) });
 	t.holder.corrupt_off = 500;
-	cr_assert_eq(peer_ask_bytes(t.p, 0, "/", "a", buf, sizeof(buf), &g, SOON), -EBADMSG);
+	cr_assert_eq(ask_bytes(t.p, 0, buf, sizeof(buf), &g), -EBADMSG);
 	cr_assert_eq(stats_of(&t).n_bad_chunks, 1);
 	cr_assert_eq(buf[0], 0, "wrong bytes go nowhere");
 	cr_assert(peer_is_usable(t.p));

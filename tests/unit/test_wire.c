@@ -201,36 +201,74 @@ Test(wire, directories_are_canonical)
 
 Test(wire, grant_goes_round_and_no_change_of_a_byte_reads_outside)
 {
-	const struct wire_grant g = { .version = 77, .budget_ms = 5, .dir = "/kv/m", .name = "block" };
-	uint8_t bytes[64];
-	struct wire_grant d;
+	const struct wire_grant g = { .budget_ms = 5,
+				      .wants_key = true,
+				      .dir = "/kv/m",
+				      .n = 2,
+				      .names = { { 77, 0, "block" }, { 0, 9, "b" } } };
+	static struct wire_grant d;
+	uint8_t bytes[128];
 	ssize_t len = wire_grant_encode(&g, bytes, sizeof(bytes));
 
-	cr_assert_eq(len, 24 + 6 + 6);
-	cr_assert_eq(wire_grant_encode(&g, bytes, 35), -EMSGSIZE);
+	cr_assert_eq(len, 16 + 6 + 16 + 6 + 16 + 2);
+	cr_assert_eq((size_t)len, wire_grant_bytes(&g));
+	cr_assert_eq(wire_grant_encode(&g, bytes, (size_t)len - 1), -EMSGSIZE);
 	cr_assert_eq(wire_grant_decode(bytes, (size_t)len, &d), 0);
-	cr_assert_eq(d.version, 77);
 	cr_assert_eq(d.budget_ms, 5);
+	cr_assert(d.wants_key);
 	cr_assert_str_eq(d.dir, "/kv/m");
-	cr_assert_str_eq(d.name, "block");
+	cr_assert_eq(d.n, 2);
+	cr_assert_eq(d.names[0].version, 77);
+	cr_assert_str_eq(d.names[0].name, "block");
+	cr_assert_eq(d.names[1].inline_max, 9);
+	cr_assert_str_eq(d.names[1].name, "b");
 	for (size_t cut = 0; cut < (size_t)len; cut++) {
 		uint8_t *exact = malloc(cut ? cut : 1);
 		memcpy(exact, bytes, cut);
 		cr_expect_eq(wire_grant_decode(exact, cut, &d), -EPROTO, "%zu", cut);
 		free(exact);
 	}
-	/* A NUL inside, the lengths the other way round, a path that climbs. */
-	bytes[26] = 0;
-	cr_expect_eq(wire_grant_decode(bytes, (size_t)len, &d), -EPROTO);
-	memcpy(bytes + 24, "/a/..", 5);
-	cr_expect_eq(wire_grant_decode(bytes, (size_t)len, &d), -EPROTO);
-	memcpy(bytes + 24, "/kv/m", 5);
-	cr_expect_eq(wire_grant_decode(bytes, (size_t)len, &d), 0);
-	bytes[20] = 4;
-	cr_expect_eq(wire_grant_decode(bytes, (size_t)len, &d), -EPROTO);
-	bytes[20] = 0xff;
-	bytes[21] = 0xff;
-	cr_expect_eq(wire_grant_decode(bytes, (size_t)len, &d), -EPROTO);
+	/* Changed bytes, of which each breaks a rule. */
+	static const struct {
+		int at;
+		uint8_t to;
+		const char *what;
+	} rows[] = {
+		{ 0, 1, "something behind the last" }, { 0, 3, "more names than there are" },
+		{ 0, 0, "no name" },		       { 1, 1, "more names than one may ask for" },
+		{ 8, 2, "a flag of a later version" }, { 10, 4, "a shorter directory" },
+		{ 11, 0xff, "a longer directory" },    { 12, 1, "what is zero" },
+		{ 18, 0, "a NUL inside" },	       { 16, 'x', "a relative directory" },
+		{ 34, 4, "a shorter name" },	       { 35, 0xff, "a longer name" },
+		{ 36, 1, "what is zero" },	       { 38, '/', "a slash in a name" },
+		{ 54, 3, "more bytes than may come along" },
+	};
+	for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++) {
+		uint8_t changed[128];
+		memcpy(changed, bytes, sizeof(changed));
+		changed[rows[k].at] = rows[k].to;
+		cr_expect_eq(wire_grant_decode(changed, (size_t)len, &d), -EPROTO, "%s", rows[k].what);
+	}
+}
+
+Test(wire, grant_refuses_what_no_decoder_takes)
+{
+	static struct wire_grant g = { .dir = "/", .n = 1, .names = { { 1, 0, "a" } } };
+	static uint8_t bytes[WIRE_ASK_BYTES];
+
+	cr_assert_gt(wire_grant_encode(&g, bytes, sizeof(bytes)), 0);
+	g.names[0].inline_max = PEER_INLINE_MAX + 1;
+	cr_expect_eq(wire_grant_encode(&g, bytes, sizeof(bytes)), -EINVAL);
+	g.names[0] = (struct wire_wanted){ 1, 0, "a/b" };
+	cr_expect_eq(wire_grant_encode(&g, bytes, sizeof(bytes)), -EINVAL);
+	g.names[0].name = "a";
+	g.dir = "relative";
+	cr_expect_eq(wire_grant_encode(&g, bytes, sizeof(bytes)), -EINVAL);
+	g.dir = "/";
+	g.n = 0;
+	cr_expect_eq(wire_grant_encode(&g, bytes, sizeof(bytes)), -EINVAL);
+	g.n = PEER_GRANTS_MAX + 1;
+	cr_expect_eq(wire_grant_encode(&g, bytes, sizeof(bytes)), -EINVAL);
 }
 
 Test(wire, granted_goes_round)
