@@ -186,6 +186,12 @@ static int set_cluster(struct options *o, const char *value)
 	return EXIT_OK;
 }
 
+static int set_rdma_device(struct options *o, const char *value)
+{
+	set_string(&o->rdma_device, value);
+	return EXIT_OK;
+}
+
 static int set_transport(struct options *o, const char *value)
 {
 	if (strcmp(value, "auto") && strcmp(value, "tcp") && strcmp(value, "rdma"))
@@ -257,6 +263,7 @@ static const struct option_row {
 	{ "key", true, set_key, "FILE     cluster key, 64 hex digits; needed unless listen is a loopback address" },
 	{ "cluster", true, set_cluster, "NAME     which cluster of that directory (default: mooncake)" },
 	{ "transport", true, set_transport, "auto|tcp|rdma how bytes move between nodes (default: auto)" },
+	{ "rdma_device", true, set_rdma_device, "NAME     the RDMA device to use, of several (default: what serves listen=)" },
 	{ "passthrough", true, set_passthrough, "auto|off  off: serve every read by direct_io" },
 	{ "max_objects", true, set_max_objects, "N        bound on objects (default: dram / 4 KiB + ssd / 64 KiB)" },
 	{ "space_wait", true, set_space_wait,
@@ -458,6 +465,7 @@ void options_fini(struct options *o)
 	free(o->key_file);
 	free(o->cluster);
 	free(o->transport);
+	free(o->rdma_device);
 	free(o->fuse_opts);
 	*o = (struct options){ 0 };
 }

@@ -39,6 +39,7 @@ struct options {
 	char *advertise;         /* advertise=HOST:PORT, NULL: what listen has bound */
 	char *key_file;          /* key=FILE, NULL: none */
 	char *cluster;           /* cluster=NAME, default mooncake */
+	char *rdma_device;       /* rdma_device=; NULL: whichever serve */
 	char *transport;         /* transport=: auto, tcp, rdma */
 	uint64_t dram_bytes;     /* dram=, default dram_budget_default() */
 	uint64_t max_objects;    /* max_objects=, default one per 4 KiB of dram and 64 KiB of ssd= */

@@ -57,7 +57,7 @@ static void take_conf(struct peer_endpoint *e, const struct peer_conf *conf)
 		e->auth.key = e->key;
 	}
 	/* The caller's strings are not needed any more. */
-	e->conf.cluster = e->conf.listen = e->conf.advertise = NULL;
+	e->conf.cluster = e->conf.listen = e->conf.advertise = e->conf.device = NULL;
 	e->conf.key = NULL;
 }
 
@@ -107,7 +107,7 @@ static void endpoint_free(struct peer_endpoint *e)
 
 int peer_endpoint_create(const struct peer_conf *conf, struct peer_endpoint **out)
 {
-	const struct transport_conf transport_conf = { .buffer_bytes = 0 };
+	const struct transport_conf transport_conf = { .device = conf->device };
 	char bound[TRANSPORT_ADDRESS_BYTES];
 	int rc = check_conf(conf);
 

@@ -101,6 +101,7 @@ static int start_endpoint(struct cluster *c)
 			return rc;
 	}
 	struct peer_conf conf = {
+		.device = o->rdma_device,
 		.self = c->self,
 		.cluster = o->cluster,
 		.listen = o->listen,

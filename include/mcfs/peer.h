@@ -118,6 +118,7 @@ struct peer_handlers {
 
 struct peer_conf {
 	const struct transport_ops *transport;
+	const char *device;         /* of the transport: see struct transport_conf; NULL: any */
 	struct peer_id self;
 	const char *cluster;        /* name, at most 63 bytes: nodes of another one are refused */
 	const char *listen;         /* HOST:PORT to bind; port 0: any */

@@ -37,6 +37,7 @@ struct transport_mr; /* registered memory */
 
 struct transport_conf {
 	uint32_t buffer_bytes; /* of a socket, each way; 0: the system's own tuning */
+	const char *device;    /* the one to use, by its name, where there are several; NULL: whichever serve */
 };
 
 struct transport_ops {

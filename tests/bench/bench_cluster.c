@@ -17,7 +17,7 @@ static const struct {
 } phases[] = {
 	{"make", remote_make},	     {"make-small", remote_make_small}, {"remove", remote_remove},
 	{"read", remote_read},	     {"read-again", remote_read_again}, {"prefetch", remote_prefetch},
-	{"lookup", remote_lookup},   {"rtt", remote_rtt},
+	{"batch", remote_batch},     	{"lookup", remote_lookup},   {"rtt", remote_rtt},
 };
 
 static int usage(void)

@@ -42,6 +42,8 @@ int fake_rdma_release_reads(void);
 int fake_rdma_n_left(void);
 /* For good: every id on the device is told, and no address is on it any more. */
 void fake_rdma_remove_device(void);
+/* The device says that of itself. */
+void fake_rdma_say(enum ibv_event_type type);
 /* Every queue pair that is connected is cut, as by a peer that dies: its other end hears of it. */
 void fake_rdma_disconnect_all(void);
 

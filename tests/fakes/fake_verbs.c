@@ -65,6 +65,50 @@ struct ibv_context fake_context = {
 	.ops = {.post_send = post_send, .poll_cq = poll_cq, .req_notify_cq = req_notify_cq},
 };
 
+/* ---- what the device says of itself ---- */
+
+static atomic_int said[IBV_EVENT_WQ_FATAL + 1], n_unacknowledged;
+
+__attribute__((constructor)) static void open_async(void)
+{
+	fake_context.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+}
+
+void fake_rdma_say(enum ibv_event_type type)
+{
+	uint64_t one = 1;
+
+	said[type]++;
+	if (write(fake_context.async_fd, &one, sizeof(one)) != sizeof(one))
+		abort();
+}
+
+int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	uint64_t one;
+
+	if (read(context->async_fd, &one, sizeof(one)) != sizeof(one))
+		return -1;
+	for (int type = 0; type <= IBV_EVENT_WQ_FATAL; type++)
+		if (said[type]) {
+			said[type]--;
+			n_unacknowledged++;
+			*event = (struct ibv_async_event){.event_type = (enum ibv_event_type)type, .element.port_num = 1};
+			return 0;
+		}
+	return -1;
+}
+
+void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	n_unacknowledged--;
+}
+
+const char *ibv_event_type_str(enum ibv_event_type event)
+{
+	return "an event";
+}
+
 bool fake_fails(atomic_int *n)
 {
 	int v = *n;

@@ -115,6 +115,65 @@ Test(rdma_failures, what_connecting_needs_fails)
 	nothing_is_left();
 }
 
+/* Of two transports in one process one hears it; a process has one. */
+Test(rdma_failures, a_device_that_is_dead_is_not_used_any_more)
+{
+	uint8_t key[TRANSPORT_KEY_BYTES];
+	struct transport_mr *mr;
+	struct rdma_pair p;
+
+	pair_open(&p, 8192);
+	pull_right(&p, 0, 0, 8192);
+	fake_rdma_say(IBV_EVENT_PORT_ERR);
+	fake_rdma_say(IBV_EVENT_PORT_ACTIVE);
+	pull_right(&p, 0, 0, 8192);
+	for (int n = 0; n < 1000 && transport_rdma.key_of(p.from.mr, key); n++) {
+		fake_rdma_say(IBV_EVENT_DEVICE_FATAL);
+		sleep_ms(10);
+	}
+	cr_assert_eq(transport_rdma.key_of(p.from.mr, key), 0);
+	cr_assert_eq(transport_rdma.register_memory(p.holder, p.from.bytes, 4096, &mr), -ENODEV);
+	cr_assert_eq(rdma_get_stats(p.holder)->n_served_links, 0);
+	cr_assert_neq(pull(&p, 0, 0, 8192, SOON), 0);
+	struct iovec v = {"x", 1};
+	cr_assert_eq(transport_rdma.send(p.a, &v, 1, SOON), 0, "the stream has nothing to do with it");
+	pair_close(&p);
+	nothing_is_left();
+}
+
+Test(rdma_failures, a_queue_that_overran_ends_the_pull)
+{
+	struct rdma_pair p;
+	struct puller x = {.p = &p, .len = 8192};
+
+	pair_open(&p, 8192);
+	fake_rdma.holds_reads = true;
+	puller_start(&x);
+	for (int n = 0; n < 1000 && !x.is_over; n++) {
+		fake_rdma_say(IBV_EVENT_CQ_ERR);
+		sleep_ms(10);
+	}
+	/* The holder may have heard it: then it hung up. */
+	int rc = puller_finish(&x);
+	cr_assert(rc == -EIO || rc == -ECONNRESET, "%d", rc);
+	fake_rdma.holds_reads = false;
+	pull_right(&p, 0, 0, 8192);
+	pair_close(&p);
+	nothing_is_left();
+}
+
+Test(rdma_failures, the_device_that_is_asked_for)
+{
+	struct transport_conf conf = {.device = "fake0"};
+	struct transport *t;
+
+	cr_assert_eq(transport_rdma.create(&conf, &t), 0);
+	transport_rdma.destroy(t);
+	conf.device = "mlx5_9";
+	cr_assert_eq(transport_rdma.create(&conf, &t), -ENODEV);
+	nothing_is_left();
+}
+
 Test(rdma_failures, registering_fails)
 {
 	struct transport_mr *mr = NULL;

@@ -26,7 +26,7 @@ static int rdma_create(const struct transport_conf *conf, struct transport **out
 		rc = -EIO;
 		goto err_free;
 	}
-	rc = rdma_devices_open(t);
+	rc = rdma_devices_open(t, conf ? conf->device : NULL);
 	if (rc)
 		goto err_free;
 	rc = rdma_cm_start(t);

@@ -8,6 +8,7 @@
  *   rdma_device.c   the devices of this machine, and which of them serves an address
  *   rdma_memory.c   registered memory, and keys for it
  *   rdma_cm.c       the thread that takes the events of rdma_cm; links by number
+ *   rdma_async.c    the same thread: what devices and ports say of themselves
  *   rdma_listen.c   the holder: listens, takes or refuses queue pairs
  *   rdma_connect.c  the asker: makes the queue pair at the first pull
  *   rdma_read.c     the asker: READs, completions, and the end of them
@@ -51,7 +52,7 @@ struct rdma_device {
 	struct ibv_device_attr attr;
 	struct ibv_pd *pd;
 	struct ibv_cq *idle_cq; /* of served links: nothing is ever posted there */
-	atomic_bool is_gone;	/* removed while we run: nothing new on it */
+	atomic_bool is_gone;	/* removed or dead while we run: nothing new on it */
 };
 
 /* Counts since create, and what there is now. */
@@ -112,7 +113,7 @@ struct rdma_link {
 	struct rdma *t;
 	struct rdma_conn *conn;
 	struct rdma_cm_id *id; /* its context is number */
-	struct rdma_device *dev;
+	struct rdma_device *_Atomic dev; /* NULL: not known yet */
 	bool is_served;
 
 	/* Under t->lock, what events said: */
@@ -154,8 +155,8 @@ int rdma_conn_create(struct rdma *t, struct transport_conn *tcp, struct transpor
 /* ---- rdma_device.c ---- */
 
 bool rdma_has_device(void);
-/* -ENODEV: none that can be used; logged. */
-int rdma_devices_open(struct rdma *t);
+/* only: the one of that name; NULL: all. -ENODEV: none that can be used; logged. */
+int rdma_devices_open(struct rdma *t, const char *only);
 void rdma_devices_close(struct rdma *t);
 /* NULL: none of those that were opened. */
 struct rdma_device *rdma_device_find(struct rdma *t, const struct ibv_context *verbs);
@@ -196,6 +197,15 @@ int rdma_link_create(struct rdma *t, struct rdma_conn *c, bool is_served, struct
 void rdma_link_destroy(struct rdma_link *k);
 /* Takes the served link out of its connection; NULL if there is none. t->lock is held. */
 struct rdma_link *rdma_take_served_locked(struct rdma_conn *c);
+
+/* All links on a device end. */
+void rdma_end_links(struct rdma *t, const struct rdma_device *d, int rc);
+
+/* ---- rdma_async.c ---- */
+
+/* Readable when a device has something to say. */
+int rdma_async_open(struct rdma_device *d);
+void rdma_async_take(struct rdma *t, struct rdma_device *d);
 
 /* ---- rdma_listen.c ---- */
 

@@ -155,6 +155,30 @@ static void on_end(struct rdma *t, const struct rdma_note *n)
 		rdma_link_destroy(served);
 }
 
+void rdma_end_links(struct rdma *t, const struct rdma_device *d, int rc)
+{
+	struct rdma_link *served;
+
+	do {
+		served = NULL;
+		pthread_mutex_lock(&t->lock);
+		for (struct rdma_link *k = t->links; k && !served; k = k->next) {
+			if (k->dev != d)
+				continue;
+			if (k->is_served && k->conn && k->conn->served == k) {
+				served = rdma_take_served_locked(k->conn);
+			} else if (!k->is_served) {
+				if (!k->ended_rc)
+					k->ended_rc = rc;
+				wake(k);
+			}
+		}
+		pthread_mutex_unlock(&t->lock);
+		if (served)
+			rdma_link_destroy(served);
+	} while (served);
+}
+
 /* The device goes away once nothing uses it any more. Every id on it gets this, gone or not meanwhile. */
 static void on_removal(struct rdma *t, const struct rdma_note *n)
 {
@@ -225,13 +249,21 @@ static bool take_event(struct rdma *t, struct rdma_note *n)
 static void *take_events(void *arg)
 {
 	struct rdma *t = arg;
-	struct pollfd fds[] = {{.fd = t->channel->fd, .events = POLLIN},
-			       {.fd = t->stop_fd, .events = POLLIN}};
+	struct pollfd fds[2 + RDMA_DEVICES_MAX] = {{.fd = t->channel->fd, .events = POLLIN},
+						   {.fd = t->stop_fd, .events = POLLIN}};
 	struct rdma_note n;
 
-	while (poll(fds, 2, -1) >= 0 || errno == EINTR) {
+	for (uint32_t k = 0; k < t->n_devices; k++)
+		fds[2 + k] = (struct pollfd){.fd = t->devices[k].verbs->async_fd, .events = POLLIN};
+	while (poll(fds, 2 + t->n_devices, -1) >= 0 || errno == EINTR) {
 		if (fds[1].revents)
 			return NULL;
+		for (uint32_t k = 0; k < t->n_devices; k++) {
+			if (fds[2 + k].revents & POLLIN)
+				rdma_async_take(t, &t->devices[k]);
+			else if (fds[2 + k].revents)
+				fds[2 + k].fd = -1; /* it was removed */
+		}
 		while (take_event(t, &n))
 			if ((size_t)n.event < sizeof(handlers) / sizeof(*handlers))
 				handlers[n.event](t, &n);

@@ -45,6 +45,12 @@ static int device_open(struct rdma_device *d, struct ibv_context *verbs)
 		ibv_dealloc_pd(d->pd);
 		return rc;
 	}
+	int rc = rdma_async_open(d);
+	if (rc) {
+		ibv_destroy_cq(d->idle_cq);
+		ibv_dealloc_pd(d->pd);
+		return rc;
+	}
 	if (!has_active_port(verbs, &d->attr))
 		log_warn("rdma: %s has no active port yet", ibv_get_device_name(verbs->device));
 	return 0;
@@ -60,9 +66,21 @@ bool rdma_has_device(void)
 	return n > 0;
 }
 
-int rdma_devices_open(struct rdma *t)
+/* Those found, for messages. */
+static void list_names(struct ibv_context **found, int n, char *out, size_t room)
 {
-	int n_found = 0, rc = -ENODEV;
+	size_t at = 0;
+
+	out[0] = '\0';
+	for (int k = 0; k < n && at < room; k++)
+		at += (size_t)snprintf(out + at, room - at, "%s%s", k ? ", " : "",
+				       ibv_get_device_name(found[k]->device));
+}
+
+int rdma_devices_open(struct rdma *t, const char *only)
+{
+	int n_found = 0, n_wanted = 0, rc = -ENODEV;
+	char names[256];
 
 	errno = 0;
 	t->found = rdma_get_devices(&n_found);
@@ -70,14 +88,22 @@ int rdma_devices_open(struct rdma *t)
 		log_error("rdma: this machine has no RDMA device%s%s", errno ? ": " : "",
 			  errno ? strerror(errno) : "");
 	for (int k = 0; t->found && k < n_found && t->n_devices < RDMA_DEVICES_MAX; k++) {
+		if (only && strcmp(only, ibv_get_device_name(t->found[k]->device)))
+			continue;
+		n_wanted++;
 		int err = device_open(&t->devices[t->n_devices], t->found[k]);
 		if (!err)
 			t->n_devices++;
 		else
 			rc = err;
 	}
-	if (n_found > RDMA_DEVICES_MAX)
-		log_warn("rdma: %d devices, the first %d are used", n_found, RDMA_DEVICES_MAX);
+	if (!only && n_found > RDMA_DEVICES_MAX)
+		log_warn("rdma: %d devices, the first %d are used (rdma_device= names another)", n_found,
+			 RDMA_DEVICES_MAX);
+	if (n_found && !n_wanted) {
+		list_names(t->found, n_found, names, sizeof(names));
+		log_error("rdma_device=%s: there is none of that name; there is %s", only, names);
+	}
 	if (t->n_devices)
 		return 0;
 	rdma_devices_close(t);

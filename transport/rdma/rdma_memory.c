@@ -100,12 +100,15 @@ size_t rdma_key_of(struct transport_mr *base, uint8_t key_out[TRANSPORT_KEY_BYTE
 	const struct rdma_mr *mr = (const struct rdma_mr *)base;
 	struct rdma *t = mr->t;
 	struct rdma_key k = {.addr = (uintptr_t)mr->addr, .len = mr->len, .n_rkeys = t->n_devices};
+	bool is_reachable = false;
 
 	k.port = rdma_listening_port(t);
 	if (!k.port)
 		return 0;
 	memcpy(k.token, t->token, sizeof(k.token));
-	for (uint32_t d = 0; d < t->n_devices; d++)
-		k.rkeys[d] = mr->mrs[d] ? mr->mrs[d]->rkey : 0;
-	return rdma_key_encode(&k, key_out);
+	for (uint32_t d = 0; d < t->n_devices; d++) {
+		k.rkeys[d] = mr->mrs[d] && !t->devices[d].is_gone ? mr->mrs[d]->rkey : 0;
+		is_reachable |= k.rkeys[d] != 0;
+	}
+	return is_reachable ? rdma_key_encode(&k, key_out) : 0;
 }

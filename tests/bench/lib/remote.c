@@ -169,6 +169,27 @@ int remote_prefetch(const struct remote *r)
 	return rc ? rc : read_all(r, false, true);
 }
 
+int remote_batch(const struct remote *r)
+{
+	struct fast_client c;
+	char name[16];
+	int rc = fast_open(&c, r->dir, r->count, (size_t)(r->bytes * r->count));
+
+	for (uint32_t k = 0; !rc && k < r->count; k++) {
+		name_of(r->first + k, name);
+		fast_item(&c, k, name, (size_t)(r->bytes * k), (size_t)r->bytes, 1, 0);
+	}
+	uint64_t begin_ns = bench_now_ns();
+	if (!rc)
+		rc = fast_submit(&c, MCFS_OP_READ, r->count);
+	if (!rc)
+		print_ns(bench_now_ns() - begin_ns);
+	for (uint32_t k = 0; !rc && k < r->count; k++)
+		rc = pattern_check(c.memory + c.data + r->bytes * k, (size_t)r->bytes, 0, r->first + k, r->dir);
+	fast_close(&c);
+	return rc;
+}
+
 /* ---- lookup ---- */
 
 static int lookup_once(struct fast_client *c, const struct remote *r, uint32_t names_bytes)

@@ -31,6 +31,8 @@ int remote_read(const struct remote *r);
 int remote_read_again(const struct remote *r);
 /* All of them in one PREFETCH: one number. The bytes are compared afterwards. */
 int remote_prefetch(const struct remote *r);
+/* All of them in one READ into a session's buffer: one number. The bytes are compared afterwards. */
+int remote_batch(const struct remote *r);
 /* All of them in one LOOKUP, 20 times; each must be there or at another node. */
 int remote_lookup(const struct remote *r);
 /* ICMP echoes, `count` of them. */
