@@ -107,7 +107,7 @@ static int take_granted(struct attempt *a, const struct call *c, struct peer_wan
 		return rc == -EPROTO ? distrust(a, "an answer to GRANT that is none") : rc;
 	if (w->version && g.version != w->version)
 		rc = distrust(a, "a grant of another version");
-	else if (g.has_bytes && g.size > w->room)
+	else if (g.has_bytes && (!w->dst || g.size > w->room))
 		rc = distrust(a, "more bytes with a grant than were asked for");
 	else if (g.has_bytes)
 		w->rc = take_bytes(a->p, c, &g, w->dst);
