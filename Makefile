@@ -236,7 +236,7 @@ endif
 
 # ---- check ------------------------------------------------------------------
 
-stages-default := unit stress fuzz integration $(if $(SANITIZE),integration-directio,asan tsan)
+stages-default := unit stress fuzz integration $(if $(SANITIZE),integration-directio,asan tsan) rdma
 asan-O := $(O)-asan
 tsan-O := $(O)-tsan
 
@@ -265,6 +265,7 @@ build-for-stress := stress-build
 build-for-fuzz := fuzz-replay-build
 build-for-integration := progs-build stress-build deb
 build-for-integration-directio := progs-build stress-build deb
+build-for-rdma := rdma-build
 build-for-asan := all unit-build progs-build stress-build fuzz-replay-build
 
 .PHONY: check check-unit check-stress check-fuzz check-integration check-asan check-tsan check-trees check-rdma
@@ -291,7 +292,7 @@ check-rdma:
 	$(submake) O=$(O) rdma-build
 	$(Q)MCFS_BUILD=$(abspath $(O)) tests/rdma/run.sh || [ $$? -eq 77 ]
 
-.PHONY: demo bench bench-10m
+.PHONY: demo bench bench-rdma bench-10m
 demo:
 	$(Q)scripts/deps.sh $(FUSE3_PREFIX)
 	$(submake) O=$(O) all
@@ -299,6 +300,11 @@ demo:
 bench:
 	$(submake) O=$(O) all bench-build progs-build
 	$(Q)MCFS_BUILD=$(abspath $(O)) BENCH="$(BENCH)" tests/bench/run.sh
+# Status 77 is a VM that does not start, and no failure.
+bench-rdma:
+	$(submake) O=$(O) all bench-build
+	$(Q)MCFS_BUILD=$(abspath $(O)) tests/rdma/run.sh env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$(CURDIR)/tests/bench \
+		python3 -m cluster.rdma --build $(abspath $(O)) --top /tmp/bench-rdma || [ $$? -eq 77 ]
 bench-10m:
 	$(submake) O=$(O) bench BENCH=meta10m
 
@@ -436,6 +442,7 @@ targets
                       one part of check
   check-rdma          the provider rdma on a software device, in a VM (not part of check)
   bench               build, then the benchmarks; BENCH=NAME for one
+  bench-rdma          objects of another node by RDMA, in the VM of check-rdma, against perftest
   bench-10m           ten million names: 3 GB of memory and of disk, minutes
   soak                kill the daemon and fail the power under load, ROUNDS times (1000), then MINUTES (30)
                       of steady load; SOAK=crash, power, steady or cluster for one, SEED= to run a series again

@@ -6,9 +6,10 @@
 # usage: tests/run.sh [PYTEST-ARGUMENT...]
 #
 #   MCFS_CHECK_STAGES   what to run, in this order (default: all but integration-directio)
-#                       unit stress fuzz integration integration-directio asan tsan
+#                       unit stress fuzz integration integration-directio asan tsan rdma
 #                       integration is with passthrough, where this machine has it; asan runs each
-#                       integration test once, with passthrough=off where that makes a difference
+#                       integration test once, with passthrough=off where that makes a difference;
+#                       rdma is tests/rdma/run.sh, which starts with integration and is waited for in its turn
 #   MCFS_BUILD          build tree (default build)
 #   MCFS_BUILD_ASAN     the same, built with SANITIZE=address,undefined
 #   MCFS_BUILD_TSAN     the same, built with SANITIZE=thread
@@ -29,13 +30,13 @@ cd -- "$top" || exit 2
 build=$(realpath -m -- "${MCFS_BUILD:-build}")
 build_asan=$(realpath -m -- "${MCFS_BUILD_ASAN:-$build-asan}")
 build_tsan=$(realpath -m -- "${MCFS_BUILD_TSAN:-$build-tsan}")
-stages=${MCFS_CHECK_STAGES:-unit stress fuzz integration asan tsan}
+stages=${MCFS_CHECK_STAGES:-unit stress fuzz integration asan tsan rdma}
 stage_timeout=${MCFS_STAGE_TIMEOUT:-900}
 pytest_args=("$@")
 
 for stage in $stages; do
 	case $stage in
-	unit | stress | fuzz | integration | integration-directio | asan | tsan) ;;
+	unit | stress | fuzz | integration | integration-directio | asan | tsan | rdma) ;;
 	*)
 		echo "run.sh: unknown stage '$stage' in MCFS_CHECK_STAGES" >&2
 		exit 2
@@ -125,12 +126,16 @@ why() {
 # ---- the later build --------------------------------------------------------
 
 # Niced, so that tests get the processor when they want it.
-later=
+later= vm=
+end_children() {
+	[ -z "$later" ] || kill "$later"
+	[ -z "$vm" ] || kill "$vm"
+}
+trap end_children EXIT
 if [ -n "${MCFS_BUILD_LATER:-}" ]; then
 	# shellcheck disable=SC2086 # words of a command
 	MAKEFLAGS=$make_variables nice -n 19 $MCFS_BUILD_LATER >"$logs/build.log" 2>&1 </dev/null &
 	later=$!
-	trap '[ -z "$later" ] || kill "$later"' EXIT
 fi
 unset MCFS_BUILD_LATER
 
@@ -318,6 +323,41 @@ run_asan_reports() {
 	done
 }
 
+# A VM needs little but a processor of its own: it runs beside stages that wait much of their time.
+start_vm() {
+	[ -z "$vm" ] || return
+	case " $stages " in
+	*" rdma "*) ;;
+	*) return ;;
+	esac
+	MCFS_BUILD="$build" tests/rdma/run.sh >"$logs/rdma.log" 2>&1 </dev/null &
+	vm=$!
+}
+
+run_vm() {
+	local status counts
+	start_vm
+	wait "$vm"
+	status=$?
+	vm=
+	if [ "$status" -eq 77 ]; then
+		skip rdma "$(sed -n 's/^SKIP: *//p' "$logs/rdma.log" | tail -n 1)"
+		return
+	fi
+	while IFS= read -r line; do
+		skip rdma "${line#SKIPPED }"
+	done < <(grep -a '^SKIPPED ' "$logs/rdma.log")
+	counts=$(grep -aE '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$logs/rdma.log" | tail -n 1)
+	if [ -z "$counts" ]; then
+		fail "no summary, $(why "$status")" 1 "$logs/rdma.log"
+		return
+	fi
+	pass "$(sed -E 's/^([0-9]+) passed.*/\1/' <<<"$counts")"
+	if [ "$status" -ne 0 ]; then
+		fail "in the VM: $counts" "$(sed -E 's/.*, ([0-9]+) failed.*/\1/' <<<"$counts")" "$logs/rdma.log"
+	fi
+}
+
 run_stage() {
 	local wrap=()
 	stage_begin "$1"
@@ -325,7 +365,10 @@ run_stage() {
 	unit) run_unit "$build" ;;
 	stress) run_stress "$build" ;;
 	fuzz) run_fuzz "$build" ;;
-	integration) run_pytest "$build" "$1" ;;
+	integration)
+		start_vm
+		run_pytest "$build" "$1"
+		;;
 	integration-directio) run_pytest "$build" "$1" MCFS_PASSTHROUGH=off ;;
 	asan)
 		wait_for_trees || { stage_end; return; }
@@ -352,6 +395,7 @@ run_stage() {
 		wrap=("${fixed_addresses[@]}" env TSAN_OPTIONS="$tsan")
 		run_stress "$build_tsan"
 		;;
+	rdma) run_vm ;;
 	esac
 	stage_end
 }

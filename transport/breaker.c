@@ -26,7 +26,8 @@ void breaker_fail(struct breaker *b, int64_t now)
 	int64_t wait = b->back_off_ns ? b->back_off_ns : BREAKER_MIN_NS;
 	b->state = BREAKER_OPEN;
 	b->until_ns = now + wait;
-	b->back_off_ns = 2 * wait > BREAKER_MAX_NS ? BREAKER_MAX_NS : 2 * wait;
+	int64_t max = b->max_ns ? b->max_ns : BREAKER_MAX_NS;
+	b->back_off_ns = 2 * wait > max ? max : 2 * wait;
 }
 
 void breaker_abandon(struct breaker *b, int64_t now)

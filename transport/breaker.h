@@ -7,7 +7,7 @@
  *   half-open  a probe is under way, refuse the others
  *
  *   closed --failure--> open --time--> half-open --success--> closed
- *                                                --failure--> open, for twice as long, at most BREAKER_MAX_NS
+ *                                                --failure--> open, for twice as long, at most max_ns
  *
  * No clock and no lock of its own: now is CLOCK_MONOTONIC, the caller serialises.
  */
@@ -26,6 +26,7 @@ struct breaker { /* zeros: closed */
 	enum breaker_state state;
 	int64_t until_ns;
 	int64_t back_off_ns; /* of the next opening; 0: BREAKER_MIN_NS */
+	int64_t max_ns;	     /* 0: BREAKER_MAX_NS */
 };
 
 /* PROBE: the caller is the one, and tells how it went. */

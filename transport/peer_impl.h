@@ -33,6 +33,8 @@
 #define PEER_IDLE_MS 60000   /* without a reference: forgotten */
 #define BUDGET_MAX_MS 120000 /* a peer's deadline is taken for at most this */
 #define PAYLOAD_MS 10000     /* from a header to the end of its payload */
+#define PULL_MS 3000	     /* of a READ of memory, connecting included: then by the stream */
+#define PULL_MAX_MS 60000    /* between two tries where that fails */
 
 /* ---- what others ask ---- */
 

@@ -121,9 +121,9 @@ static int check_all(struct reading *r)
 /* Half of the time at most: READ may have to do it. */
 static int64_t pull_deadline(const struct reading *r)
 {
-	int64_t now = clock_now_ns();
+	int64_t now = clock_now_ns(), half = r->deadline_ns > now ? now + (r->deadline_ns - now) / 2 : now;
 
-	return deadline_earlier(until(r->g), r->deadline_ns > now ? now + (r->deadline_ns - now) / 2 : r->deadline_ns);
+	return deadline_earlier(deadline_earlier(until(r->g), half), deadline_in_ms(PULL_MS));
 }
 
 int reading_pull(struct reading *r, struct transport_conn *conn)

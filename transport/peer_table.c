@@ -19,6 +19,7 @@ static struct peer *peer_create(struct peer_endpoint *e, const struct peer_id *i
 	p->e = e;
 	p->id = *id;
 	p->n_lanes = e->conf.n_lanes;
+	p->pulls.max_ns = PULL_MAX_MS * NS_PER_MS;
 	pthread_mutex_init(&p->lock, NULL);
 	clock_cond_init(&p->changed);
 	for (int k = 0; k < N_CHANNELS; k++)

@@ -371,6 +371,20 @@ Test(wire, invalidate_goes_round)
 
 #define MS INT64_C(1000000)
 
+Test(breaker, backs_off_to_a_bound_of_its_own)
+{
+	struct breaker b = { .max_ns = 60000 * MS };
+	int64_t now = 0;
+
+	for (int k = 0; k < 20; k++) {
+		breaker_fail(&b, now);
+		now = b.until_ns;
+		cr_assert_eq(breaker_ask(&b, now), BREAKER_PROBE);
+	}
+	breaker_fail(&b, now);
+	cr_assert_eq(b.until_ns - now, 60000 * MS);
+}
+
 Test(breaker, opens_probes_and_closes)
 {
 	struct breaker b = { 0 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python3 -m cluster.rdma --build DIR --top DIR --json FILE
+"""python3 -m cluster.rdma --build DIR --top DIR
 
 Two nodes on one RDMA device, against perftest on the same device, in turns: what tests/rdma/run.sh runs in its VM, where
 MCFS_TEST_HOST is the device's first address and the next one is its second. The device is software there: ratios count.
@@ -159,7 +159,7 @@ def both(*jobs):
 
 def main():
     parser = argparse.ArgumentParser(prog="cluster.rdma")
-    for option in "--build", "--top", "--json":
+    for option in "--build", "--top":
         parser.add_argument(option, required=True)
     args = parser.parse_args()
     bench, status = Bench(args), 0
@@ -174,7 +174,6 @@ def main():
         except (OSError, RuntimeError, subprocess.SubprocessError) as e:
             bench.report.skip(f"rdma {n}", f"failed: {e}")
             status = 1
-    bench.report.write(args.json)
     return status
 
 
