@@ -38,6 +38,14 @@ static void note_names(struct peer_node *n, const char *dir, const char *name, c
 	pthread_mutex_unlock(&n->lock);
 }
 
+static void give_key(struct peer_node *n, struct peer_grant *out)
+{
+	pthread_mutex_lock(&n->lock);
+	if (n->mr)
+		out->key_len = peer_key_of(n->e, n->mr, out->key);
+	pthread_mutex_unlock(&n->lock);
+}
+
 static int on_grant(void *arg, const struct peer_grant_ask *ask, struct peer_grant *out, int64_t deadline_ns)
 {
 	struct peer_node *n = arg;
@@ -52,8 +60,8 @@ static int on_grant(void *arg, const struct peer_grant_ask *ask, struct peer_gra
 		rc = -ESTALE;
 	if (!rc) {
 		*out = (struct peer_grant){ .version = n->version, .size = n->size, .ttl_ms = n->ttl_ms };
-		if (ask->wants_key && n->mr)
-			out->key_len = peer_key_of(n->e, n->mr, out->key);
+		if (ask->wants_key)
+			give_key(n, out);
 		n->n_grants++;
 		out->grant = (uint64_t)++n->n_granted;
 		if (n->gives_crc && n->n_crc) {
@@ -257,14 +265,17 @@ void peer_node_register(struct peer_node *n)
 	if (!peer_endpoint_pulls(n->e) || n->mr)
 		return;
 	must(!peer_register(n->e, n->bytes, n->size, &mr), "register");
+	pthread_mutex_lock(&n->lock);
 	n->mr = mr;
+	pthread_mutex_unlock(&n->lock);
 }
 
 void peer_node_deregister(struct peer_node *n)
 {
+	pthread_mutex_lock(&n->lock);
 	struct transport_mr *mr = n->mr;
-
 	n->mr = NULL;
+	pthread_mutex_unlock(&n->lock);
 	if (mr)
 		peer_deregister(n->e, mr);
 }

@@ -22,7 +22,7 @@ struct peer_node {
 	uint64_t size, version;
 	uint32_t n_crc, *crc;
 	uint8_t *bytes; /* its content */
-	struct transport_mr *_Atomic mr; /* of it, with a key for who wants one; NULL: none */
+	struct transport_mr *mr; /* lock; of it, with a key for who wants one; NULL: none */
 
 	atomic_bool gives_crc, pieces_have_crc;
 	atomic_bool knows_crc;	 /* of whole pieces, without computing it */

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -45,7 +46,7 @@ static pthread_cond_t unpinned = PTHREAD_COND_INITIALIZER;
 static const struct transport_ops *ops;
 static unsigned long seed;
 static atomic_bool is_over;
-static atomic_ulong n_right, n_bad, n_failed, n_lives, n_acked;
+static atomic_ulong n_right, n_bad, n_failed, n_lives, n_acked, n_pulled_bytes;
 
 static void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 static void complain(const char *fmt, ...)
@@ -75,7 +76,8 @@ static void open_node(int k)
 					     .n_lanes = 2,
 					     .ping_ms = 150,
 					     .incarnation = ++slots[k].incarnation,
-					     .size = OBJECT_BYTES };
+					     .size = OBJECT_BYTES,
+					     .gives_keys = true };
 	int rc = n ? peer_node_open(n, &conf) : -ENOMEM;
 
 	if (rc)
@@ -88,6 +90,11 @@ static void open_node(int k)
 	n_lives++;
 }
 
+static void count_pulled(void *arg, const struct peer_stats *s)
+{
+	n_pulled_bytes += s->pulled_bytes;
+}
+
 static void close_node(int k)
 {
 	pthread_mutex_lock(&lock);
@@ -95,10 +102,16 @@ static void close_node(int k)
 	slots[k].node = NULL;
 	pthread_mutex_unlock(&lock);
 	int64_t begin = clock_now_ns();
-	peer_endpoint_destroy(n->e);
+	peer_each(n->e, count_pulled, NULL);
+	/* Peers may be put after the endpoint's end; memory that is registered with it may not stay so. */
+	if (peer_endpoint_pulls(n->e)) {
+		peer_endpoint_stop(n->e);
+	} else {
+		peer_endpoint_destroy(n->e);
+		n->e = NULL;
+	}
 	if (clock_now_ns() - begin > LATE_MS * NS_PER_MS)
 		complain("the end of node %d took %ld ms", k, (long)((clock_now_ns() - begin) / NS_PER_MS));
-	n->e = NULL;
 	if (n->n_running || n->n_pieces != n->n_done)
 		complain("node %d: %d handlers run, %d pieces given, %d done", k, n->n_running, n->n_pieces,
 			 n->n_done);
@@ -111,7 +124,7 @@ static void close_node(int k)
 }
 
 /* A peer b as a sees it, both pinned; NULL: one of them is between two lives. */
-static struct peer *meet(int a, int b, struct peer_node **holder_out)
+static struct peer *meet(int a, int b, struct peer_node **asker_out, struct peer_node **holder_out)
 {
 	struct peer *p = NULL;
 
@@ -122,6 +135,7 @@ static struct peer *meet(int a, int b, struct peer_node **holder_out)
 			complain("a peer cannot be had");
 		slots[a].n_pins++;
 		slots[b].n_pins++;
+		*asker_out = slots[a].node;
 		*holder_out = slots[b].node;
 	}
 	pthread_mutex_unlock(&lock);
@@ -157,16 +171,17 @@ static int checked(int rc, int64_t begin, const char *what)
 }
 
 static void read_some(struct peer *p, const struct peer_node *holder, struct peer_grant *g,
-		      unsigned int *state, uint8_t *buf)
+		      unsigned int *state, uint8_t *buf, struct transport_mr *mr)
 {
-	uint32_t off = dice(state, 4) ? dice(state, OBJECT_BYTES) : dice(state, 6) << 20;
-	uint32_t len = dice(state, READ_BYTES) + 1;
+	bool is_whole = dice(state, 2) == 0; /* chunks: those can be pulled */
+	uint32_t off = is_whole ? dice(state, 6) << 20 : dice(state, OBJECT_BYTES);
+	uint32_t len = is_whole ? (dice(state, 3) + 1) << 20 : dice(state, READ_BYTES) + 1;
 	int64_t begin = clock_now_ns();
 	size_t n = 0;
 
 	if (len > OBJECT_BYTES - off)
 		len = OBJECT_BYTES - off;
-	int rc = peer_read(p, g, off, len, buf, NULL, NULL, NULL, &n, begin + CALL_MS * NS_PER_MS);
+	int rc = peer_read(p, g, off, len, buf, mr, NULL, NULL, &n, begin + CALL_MS * NS_PER_MS);
 	checked(rc, begin, "READ");
 	if (n > len || (!rc && n != len) || memcmp(buf, holder->bytes + off, n))
 		complain("READ of %u at %u: %s, %zu bytes, which are wrong", len, off, strerror(-rc), n);
@@ -174,7 +189,8 @@ static void read_some(struct peer *p, const struct peer_node *holder, struct pee
 	n_bad += rc == -EBADMSG;
 }
 
-static void ask(struct peer *p, const struct peer_node *holder, unsigned int *state, uint8_t *buf)
+static void ask(struct peer *p, const struct peer_node *holder, unsigned int *state, uint8_t *buf,
+		struct transport_mr *mr)
 {
 	const struct peer_invalidation v = { "/kv", "b", 1, false };
 	int64_t begin = clock_now_ns(), deadline = begin + CALL_MS * NS_PER_MS;
@@ -189,7 +205,7 @@ static void ask(struct peer *p, const struct peer_node *holder, unsigned int *st
 	if (checked(peer_ask_grant(p, 0, "/kv/m", "block", &g, deadline), begin, "GRANT"))
 		return;
 	for (unsigned int k = dice(state, 4); k; k--)
-		read_some(p, holder, &g, state, buf);
+		read_some(p, holder, &g, state, buf, mr);
 	if (dice(state, 4))
 		peer_release_grant(p, g.grant);
 	free(g.crc);
@@ -198,20 +214,28 @@ static void ask(struct peer *p, const struct peer_node *holder, unsigned int *st
 static void *run_asker(void *arg)
 {
 	unsigned int state = (unsigned int)seed * 977u + (unsigned int)(uintptr_t)arg;
-	uint8_t *buf = malloc(READ_BYTES);
+	uint8_t *buf = mmap(NULL, READ_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	while (buf && !is_over) {
+	if (buf == MAP_FAILED)
+		complain("no memory");
+	while (!is_over) {
 		int a = (int)dice(&state, N_NODES), b = (a + 1 + (int)dice(&state, N_NODES - 1)) % N_NODES;
-		struct peer_node *holder;
-		struct peer *p = meet(a, b, &holder);
+		struct peer_node *asker, *holder;
+		struct transport_mr *mr = NULL;
+		struct peer *p = meet(a, b, &asker, &holder);
 		if (!p || !peer_is_usable(p))
 			usleep(2000);
 		if (!p)
 			continue;
-		ask(p, holder, &state, buf);
+		if (dice(&state, 4) && peer_endpoint_pulls(asker->e) &&
+		    peer_register(asker->e, buf, READ_BYTES, &mr))
+			complain("memory is not registered");
+		ask(p, holder, &state, buf, mr);
+		if (mr)
+			peer_deregister(asker->e, mr);
 		part(a, b, p);
 	}
-	free(buf);
+	munmap(buf, READ_BYTES);
 	return NULL;
 }
 
@@ -222,7 +246,7 @@ static void mischief(unsigned int *state)
 	int k = (int)dice(state, N_NODES);
 	struct peer_node *n = slots[k].node;
 
-	switch (dice(state, 8)) {
+	switch (dice(state, 9)) {
 	case 0:
 		close_node(k);
 		open_node(k);
@@ -244,6 +268,13 @@ static void mischief(unsigned int *state)
 		n->grant_rc = dice(state, 3) ? 0 : -EAGAIN;
 		n->read_rc = dice(state, 3) ? 0 : -ESTALE;
 		break;
+	case 6:
+		/* Its keys are void at once, whoever reads by them. */
+		if (n->mr)
+			peer_node_deregister(n);
+		else
+			peer_node_register(n);
+		break;
 	default:
 		n->stall_off = 0;
 		n->corrupt_off = -1;
@@ -259,7 +290,7 @@ static void run(const char *name, int seconds, int n_threads)
 
 	ops = transport_find(name);
 	is_over = false;
-	n_right = n_bad = n_failed = n_lives = n_acked = 0;
+	n_right = n_bad = n_failed = n_lives = n_acked = n_pulled_bytes = 0;
 	for (int k = 0; k < N_NODES; k++)
 		open_node(k);
 	for (int k = 0; k < n_threads; k++)
@@ -274,8 +305,11 @@ static void run(const char *name, int seconds, int n_threads)
 		pthread_join(threads[k], NULL);
 	for (int k = 0; k < N_NODES; k++)
 		close_node(k);
-	printf("%s: %lu reads right, %lu bad chunks found, %lu calls failed, %lu INVALIDATEs, %lu lives of nodes\n",
-	       name, n_right, n_bad, n_failed, n_acked, n_lives);
+	printf("%s: %lu reads right, %lu MiB pulled, %lu bad chunks found, %lu calls failed, %lu INVALIDATEs, %lu lives of "
+	       "nodes\n",
+	       name, n_right, n_pulled_bytes >> 20, n_bad, n_failed, n_acked, n_lives);
+	if (!n_pulled_bytes == !!ops->pull)
+		complain("nothing was pulled, or by whom cannot");
 	if (!n_right || !n_acked || n_lives <= N_NODES)
 		complain("too little happened");
 }
