@@ -29,7 +29,7 @@ int copies_fill_fd(struct fs *fs, struct frame *f, uint64_t size, void *arg)
 	if (!rc)
 		f->size_bytes = size;
 	else if (c->failed == FRAME_COPY_DST)
-		tier_call(fs->ssd, report_error, f->id, rc);
+		rc = tier_call(fs->ssd, report_error, f->id, rc);
 	return rc;
 }
 

@@ -93,7 +93,7 @@ static void read_object(fuse_req_t req, struct handle *h, size_t size, uint64_t 
 		if (fd >= 0)
 			close(fd);
 		if (rc)
-			reply_err(req, rc);
+			reply_err(req, -EIO);
 		else
 			fuse_reply_buf(req, thread_buffer(), size);
 		return;

@@ -191,7 +191,11 @@ bool frame_dir_may_return(struct tier *t, uint64_t frame_id)
 	return false;
 }
 
-void frame_dir_report_error(struct tier *t, uint64_t frame_id, int err) {}
+int frame_dir_report_error(struct tier *t, uint64_t frame_id, int err)
+{
+	return err;
+}
+
 static int open_sealed(void *arg, uint64_t frame_id)
 {
 	struct frame_dir *d = arg;

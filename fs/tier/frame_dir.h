@@ -96,7 +96,7 @@ void frame_dir_drop(struct tier *t, uint64_t frame_id, uint64_t size_bytes, uint
 void frame_dir_adopt(struct tier *t, uint64_t frame_id, uint64_t charged_bytes);
 bool frame_dir_is_lost(struct tier *t, uint64_t frame_id);
 bool frame_dir_may_return(struct tier *t, uint64_t frame_id);
-void frame_dir_report_error(struct tier *t, uint64_t frame_id, int err);
+int frame_dir_report_error(struct tier *t, uint64_t frame_id, int err);
 
 /* ---- space (frame_space.c) ---- */
 int frame_dir_charge(struct tier *t, struct frame *f, uint64_t bytes);

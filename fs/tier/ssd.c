@@ -243,14 +243,15 @@ static bool ssd_may_return(struct tier *t, uint64_t frame_id)
 	return d && ssd_disk_is_failed(d);
 }
 
-static void ssd_report_error(struct tier *t, uint64_t frame_id, int err)
+static int ssd_report_error(struct tier *t, uint64_t frame_id, int err)
 {
 	struct ssd_disk *d = working_disk(t, frame_id);
 
 	if (d && err == -ENOSPC)
 		ssd_disk_shrink(d);
 	if (d)
-		(void)ssd_disk_note(d, frame_id, err);
+		return ssd_disk_note(d, frame_id, err);
+	return disk_error_is_io(err) ? -EIO : err;
 }
 
 /* ---- start ---- */

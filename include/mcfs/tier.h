@@ -136,9 +136,10 @@ struct tier_ops {
 	bool (*may_return)(struct tier *t, uint64_t frame_id);
 	/*
 	 * Tells of an error (a negative errno) met by who used the frame's fd without these operations,
-	 * with frame_copy for one. Errors that are a disk's count against the disk, others do nothing.
+	 * with frame_copy for one. Errors that are a disk's count against the disk, others do nothing. Returns what to
+	 * tell others: -EIO for whatever says that the disk is bad, else err.
 	 */
-	void (*report_error)(struct tier *t, uint64_t frame_id, int err);
+	int (*report_error)(struct tier *t, uint64_t frame_id, int err);
 	/*
 	 * The same for a short while, from and for a cache of descriptors (dram only): each borrow is
 	 * given back.

@@ -184,9 +184,9 @@ static bool fault_is_lost(struct tier *t, uint64_t frame_id)
 	return tier_call(inner_of(t), is_lost, frame_id);
 }
 
-static void fault_report_error(struct tier *t, uint64_t frame_id, int err)
+static int fault_report_error(struct tier *t, uint64_t frame_id, int err)
 {
-	tier_call(inner_of(t), report_error, frame_id, err);
+	return tier_call(inner_of(t), report_error, frame_id, err);
 }
 
 static void fault_get_stats(struct tier *t, struct tier_stats *out)

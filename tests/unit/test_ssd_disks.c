@@ -243,7 +243,8 @@ Test(ssd_disks, open_frames_of_a_failed_disk_can_only_be_thrown_away)
 	create();
 	cr_assert_eq(tier_call(box.t, take, KIB(64), &f), 0);
 	int fd = f.fd;
-	tier_call(box.t, report_error, f.id, -ENODEV);
+	cr_expect_eq(tier_call(box.t, report_error, f.id, -ECANCELED), -ECANCELED);
+	cr_expect_eq(tier_call(box.t, report_error, f.id, -ENODEV), -EIO);
 	cr_expect_eq(tier_call(box.t, charge, &f, KIB(64)), -EIO);
 	cr_expect_eq(tier_call(box.t, write, &f, "a", 1, 0), -EIO);
 	cr_expect_eq(tier_call(box.t, read, &f, buf, 1, 0), -EIO);
