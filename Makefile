@@ -268,7 +268,8 @@ build-for-integration-directio := progs-build stress-build deb
 build-for-rdma := rdma-build
 build-for-asan := all unit-build progs-build stress-build fuzz-replay-build
 
-.PHONY: check check-unit check-stress check-fuzz check-integration check-asan check-tsan check-trees check-rdma
+.PHONY: check check-unit check-stress check-fuzz check-integration check-asan check-tsan check-trees \
+	check-rdma check-rdma-full
 check:
 	$(Q)scripts/deps.sh $(FUSE3_PREFIX)
 	$(call run-stages,$(STAGES))
@@ -289,8 +290,15 @@ check-trees:
 
 # Status 77 is a VM that does not start, and no failure: the line that it printed says why.
 check-rdma:
-	$(submake) O=$(O) rdma-build
+	$(submake) O=$(O) all rdma-build
 	$(Q)MCFS_BUILD=$(abspath $(O)) tests/rdma/run.sh || [ $$? -eq 77 ]
+check-rdma-full:
+	$(submake) O=$(O) all rdma-build
+	$(submake) O=$(asan-O) SANITIZE=address$(comma)undefined all rdma-build
+	$(Q)MCFS_BUILD=$(abspath $(O)) MCFS_LONG=1 tests/rdma/run.sh || [ $$? -eq 77 ]
+	$(Q)MCFS_BUILD=$(abspath $(asan-O)) MCFS_LONG=1 MCFS_TIME_SCALE=10 \
+		ASAN_OPTIONS=abort_on_error=1:detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+		LSAN_OPTIONS=print_suppressions=0 tests/rdma/run.sh || [ $$? -eq 77 ]
 
 .PHONY: demo bench bench-rdma bench-10m
 demo:
@@ -440,7 +448,8 @@ targets
   check               deps, all, every test; the last line is "N passed, N failed, N skipped"
   check-unit check-stress check-fuzz check-integration check-asan check-tsan
                       one part of check
-  check-rdma          the provider rdma on a software device, in a VM (not part of check)
+  check-rdma          the provider rdma and daemons with it on a software device, in a VM: three minutes
+  check-rdma-full     the same with the long tests and large sizes, then again with the sanitizers
   bench               build, then the benchmarks; BENCH=NAME for one
   bench-rdma          objects of another node by RDMA, in the VM of check-rdma, against perftest
   bench-10m           ten million names: 3 GB of memory and of disk, minutes

@@ -35,7 +35,8 @@ readonly packages=(
 	python3-prometheus-client python3-numpy
 	fuse3 util-linux fio rsync attr acl redis-server iproute2 iperf3
 )
-readonly rdma_vm_packages=(qemu-system-x86 busybox-static kmod xz-utils util-linux iproute2 ibverbs-providers perftest)
+readonly rdma_vm_packages=(qemu-system-x86 busybox-static kmod xz-utils util-linux iproute2 ibverbs-providers perftest
+	python3-pytest redis-server)
 readonly dev_packages=(clang clang-tidy clang-format cppcheck shellcheck)
 
 say() { printf 'deps: %s\n' "$*"; }

@@ -6,26 +6,34 @@
 # usage: tests/rdma/run.sh [COMMAND...]
 #
 #   COMMAND               runs as root in the VM instead of the tests
-#   MCFS_BUILD            build tree (default build); its tests/rdma/test_* are the tests
+#   MCFS_BUILD            build tree (default build); its tests/rdma/test_* are tests, tests/rdma/test_*.py with its
+#                         daemon the others
+#   MCFS_LONG             1: also the long tests
+#   MCFS_RDMA_ONLY        a pattern of names: those programs alone (test_rdma_device), or "nodes" for the daemons
 #   MCFS_RDMA_VM          folder of kernel and initramfs (default build/deps/rdma-vm), made at the first run
 #   MCFS_RDMA_VM_ACCEL    kvm or tcg (default: kvm where it boots, else tcg, which is slow)
-#   MCFS_RDMA_VM_TIMEOUT  seconds for all of it after the boot (default 600)
+#   MCFS_RDMA_VM_MEMORY   MiB (default 2048, with MCFS_LONG 4096)
+#   MCFS_RDMA_VM_TIMEOUT  seconds for all of it after the boot (default 600, with MCFS_LONG 3600)
+#
+# What else begins with MCFS_, PYTEST_ or is of a sanitizer (ASAN_OPTIONS, ...) is the same in the VM.
 #
 # QEMU boots a kernel of this distribution that has rdma_rxe. In the VM the machine's files are where they are, and
 # writes to them go to memory; device rxe0 is on a dummy interface with the addresses 10.99.0.1 and 10.99.0.2.
 # Needs root, apt (for the kernel, which is unpacked and not installed) and the packages of `scripts/deps.sh --rdma-vm`.
 #
-# Prints what the tests print, and "N passed, N failed". Status 0, 1 when a test failed, 77 with a line "SKIP: reason"
-# when the VM does not start.
+# Prints what the tests print, and last "N passed, N failed, N skipped". Status 0, 1 when a test failed, 77 with a line
+# "SKIP: reason" when the VM does not start.
 
 set -uo pipefail
 
 cd -- "$(dirname -- "$0")/../.." || exit 2
 build=$(realpath -m -- "${MCFS_BUILD:-build}")
 vm=$(realpath -m -- "${MCFS_RDMA_VM:-build/deps/rdma-vm}")
-limit=${MCFS_RDMA_VM_TIMEOUT:-600}
+is_long=${MCFS_LONG:-0}
+memory=${MCFS_RDMA_VM_MEMORY:-$((is_long ? 4096 : 2048))}
+limit=${MCFS_RDMA_VM_TIMEOUT:-$((is_long ? 3600 : 600))}
 # crc32_generic: rdma_rxe asks for it by the name of what it does.
-readonly modules=(crc32_generic virtio_pci 9p 9pnet_virtio overlay dummy rdma_rxe rdma_ucm)
+readonly modules=(crc32_generic virtio_pci 9p 9pnet_virtio overlay fuse dummy rdma_rxe rdma_ucm)
 
 export PATH=$PATH:/usr/sbin:/sbin
 
@@ -100,7 +108,15 @@ prepare() {
 	(cd "$work/initrd" && find . | busybox cpio -o -H newc) >"$vm/initrd" 2>/dev/null || return 1
 	cp "$work/tree/boot/vmlinuz-$version" "$vm/vmlinuz" || return 1
 	rm -rf "$work"
-	cksum <"$0" >"$vm/made-by"
+	recipe >"$vm/made-by"
+}
+
+# What kernel and initramfs depend on in this file.
+recipe() {
+	{
+		echo "${modules[@]}"
+		declare -f kernel_package guest_init modules_of prepare
+	} | cksum
 }
 
 # ---- in the VM ---------------------------------------------------------------
@@ -121,6 +137,7 @@ ip link set lo up
 { ip link add rdma0 type dummy && ip link set rdma0 mtu 9000 up && ip addr add 10.99.0.1/24 dev rdma0 &&
 	ip addr add 10.99.0.2/24 dev rdma0 && rdma link add rxe0 type rxe netdev rdma0; } ||
 	{ echo "no device rxe0"; finish 125; }
+[ -c /dev/fuse ] || { echo "no /dev/fuse"; finish 125; }
 : >/run/mcfs/up
 ulimit -n 65536
 export MCFS_RDMA_DEVICE=rxe0 MCFS_TEST_HOST=10.99.0.1 MCFS_TEST_TRANSPORT=rdma
@@ -130,33 +147,12 @@ finish $?
 END
 }
 
-# Criterion programs, one after the other: a machine that emulates another has no time to spare.
-# shellcheck disable=SC2317 # it is called in the VM
-guest_tests() {
-	local program name summary n_passed=0 n_failed=0 good bad start
-	for program in "$1"/tests/rdma/test_*; do
-		name=$(basename -- "$program")
-		[ -x "$program" ] || continue
-		start=$SECONDS
-		timeout 400 "$program" -j1 --verbose=1 >"/run/$name.log" 2>&1
-		summary=$(grep -a 'Tested:.*Failing:' "/run/$name.log" | tail -n 1)
-		good=$(sed -E 's/.*Passing: *([0-9]+).*/\1/' <<<"${summary:-Passing: 0}")
-		bad=$(sed -E 's/.*Failing: *([0-9]+).*/\1/' <<<"${summary:-Failing: 1}")
-		n_passed=$((n_passed + good)) n_failed=$((n_failed + bad))
-		printf '%-24s %s passed, %s failed (%s s)\n' "$name:" "$good" "$bad" "$((SECONDS - start))"
-		grep -a '^figure: ' "/run/$name.log"
-		[ "$bad" -eq 0 ] || tail -n 60 "/run/$name.log"
-	done
-	echo "$n_passed passed, $n_failed failed"
-	[ "$n_failed" -eq 0 ] && [ "$n_passed" -gt 0 ]
-}
-
 # ---- this run ----------------------------------------------------------------
 
 qemu=
 stop() {
 	[ -z "$qemu" ] || kill -KILL "$qemu" 2>/dev/null
-	[ -z "$qemu" ] || wait "$qemu" 2>/dev/null
+	while [ -n "$qemu" ] && kill -0 "$qemu" 2>/dev/null; do sleep 0.1; done
 	qemu=
 }
 
@@ -171,7 +167,7 @@ boot() {
 	fi
 	rm -f "$exchange"/{up,status}
 	: >"$exchange/output"
-	setpriv --pdeathsig KILL qemu-system-x86_64 -M pc,usb=off -accel "$1" -cpu "$cpu" -smp 2 -m 2048 \
+	setpriv --pdeathsig KILL qemu-system-x86_64 -M pc,usb=off -accel "$1" -cpu "$cpu" -smp 2 -m "$memory" \
 		-nodefaults -no-user-config -display none -no-reboot -serial "file:$exchange/console" \
 		-kernel "$vm/vmlinuz" -initrd "$vm/initrd" \
 		-append "console=ttyS0 quiet panic=-1 mitigations=off audit=0 apparmor=0 ${tsc[*]}" \
@@ -181,6 +177,7 @@ boot() {
 		-device virtio-9p-pci,fsdev=x,mount_tag=exchange \
 		-device virtio-rng-pci >"$exchange/qemu" 2>&1 </dev/null &
 	qemu=$!
+	disown "$qemu" # how it ends is not the shell's to tell
 	end=$((SECONDS + $2))
 	while [ $SECONDS -lt $end ] && kill -0 "$qemu" 2>/dev/null; do
 		[ ! -e "$exchange/up" ] || return 0
@@ -206,14 +203,14 @@ log=$(scripts/deps.sh --rdma-vm 2>&1) || skip "packages: $(tail -n 1 <<<"$log")"
 mkdir -p "$vm"
 exec 9>"$vm/lock"
 flock 9
-if [ "$(cat -- "$vm/made-by" 2>/dev/null)" != "$(cksum <"$0")" ]; then
+if [ "$(cat -- "$vm/made-by" 2>/dev/null)" != "$(recipe)" ]; then
 	prepare >"$vm/log" 2>&1 || skip "no kernel: $(tail -n 1 -- "$vm/log")"
 fi
 flock -u 9
 
 if [ $# -eq 0 ]; then
 	compgen -G "$build/tests/rdma/test_*" >/dev/null || skip "$build has no tests for a device (built without RDMA?)"
-	set -- bash -c "$(declare -f guest_tests); guest_tests \"\$1\"" tests "$build"
+	set -- tests/rdma/guest.sh "$build"
 fi
 exchange=$(mktemp -d "${TMPDIR:-/tmp}/mcfs-rdma.XXXXXX") || exit 2
 trap 'stop; rm -rf "$exchange"' EXIT
@@ -223,6 +220,7 @@ guest_main >"$exchange/main"
 	printf 'folder=%q\ncommand=(' "$PWD"
 	printf '%q ' "$@"
 	printf ')\n'
+	export -p | grep -E '^declare -x (MCFS|PYTEST)_|^declare -x [A-Z]+SAN_OPTIONS='
 } >"$exchange/job"
 
 boot_any || skip "the VM did not boot: $(tail -qn 4 "$exchange"/{qemu,console,output} | tr -d '\r' | tr '\n' ';')"

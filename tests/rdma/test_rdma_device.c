@@ -57,6 +57,21 @@ Test(rdma_device, pulls_64_MiB)
 	pair_close(&p);
 }
 
+/* The VM of the long tests has memory for both ends of it. */
+Test(rdma_device, pulls_1_GiB, .timeout = 900)
+{
+	struct rdma_pair p;
+
+	if (!getenv("MCFS_LONG") || strcmp(getenv("MCFS_LONG"), "1") != 0)
+		cr_skip_test("long (set MCFS_LONG=1)");
+	pair_open(&p, MIB(1024));
+	int64_t start = now_ms();
+	cr_assert_eq(pull(&p, 0, 0, MIB(1024), deadline_in_ms(600000)), 0);
+	printf("figure: 1 GiB in %lld ms\n", (long long)(now_ms() - start));
+	cr_assert_eq(memcmp(p.from.bytes, p.to.bytes, MIB(1024)), 0);
+	pair_close(&p);
+}
+
 Test(rdma_device, pulls_on_several_connections_at_once)
 {
 	enum {

@@ -40,7 +40,7 @@ def seconds_of(call, *args):
     return time.monotonic() - began
 
 
-def _try_peek(path):
+def try_peek(path):
     try:
         return peek(path)
     except OSError:
@@ -246,7 +246,7 @@ class Cluster:
             name = f"healed.{self.n_healed}.{node.name}"
             put(node.at(name), name.encode())
             for other in self.nodes:
-                seconds_until(lambda o=other: _try_peek(o.at(name)) == name.encode(), FORM_SECONDS,
+                seconds_until(lambda o=other: try_peek(o.at(name)) == name.encode(), FORM_SECONDS,
                               f"node {other.name} reads from {node.name}")
             os.unlink(node.at(name))
 
