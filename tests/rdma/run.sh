@@ -44,10 +44,30 @@ skip() {
 
 # ---- once: a kernel and an initramfs -----------------------------------------
 
-# Prints the package that linux-image-ARCH stands for at present.
+# kernel_package APT-OPTION...: prints the package that linux-image-ARCH stands for at present.
 kernel_package() {
-	apt-cache depends "linux-image-$(dpkg --print-architecture)" 2>/dev/null |
+	apt-cache "$@" depends "linux-image-$(dpkg --print-architecture)" 2>/dev/null |
 		sed -n 's/^ *Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1
+}
+
+# download_kernel APT-OPTION...: the package into the present folder.
+download_kernel() {
+	local package
+	package=$(kernel_package "$@")
+	[ -n "$package" ] && apt-get -q "$@" -o APT::Sandbox::User=root download "$package"
+}
+
+# That of the backports, which has FUSE passthrough, by a view of apt's own on the mirror that this machine uses.
+download_newer_kernel() {
+	local uri options
+	uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v -- -security | head -n 1)
+	[ -n "$uri" ] || return 1
+	mkdir -p lists/partial
+	printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s-backports main\n' "$uri" \
+		"$(. /etc/os-release && echo "$VERSION_CODENAME")" >backports.list
+	options=(-o "Dir::Etc::sourcelist=$PWD/backports.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$PWD/lists"
+		-o APT::Sandbox::User=root)
+	apt-get -q "${options[@]}" update && download_kernel "${options[@]}"
 }
 
 guest_init() {
@@ -93,15 +113,14 @@ modules_of() {
 }
 
 prepare() {
-	local work=$vm/work package version
-	package=$(kernel_package)
-	[ -n "$package" ] || { echo "apt knows no kernel (apt-get update?)"; return 1; }
+	local work=$vm/work version
 	rm -rf "$work"
 	mkdir -p "$work/tree" "$work/initrd/bin" || return 1
-	(cd "$work" && apt-get -q -o APT::Sandbox::User=root download "$package") || return 1
+	(cd "$work" && { download_newer_kernel || download_kernel; }) ||
+		{ echo "apt knows no kernel (apt-get update?)"; return 1; }
 	dpkg -x "$work"/*.deb "$work/tree" || return 1
 	version=$(basename -- "$work"/tree/lib/modules/*)
-	modules_of "$work/tree" "$version" "$work/initrd" || { echo "$package has no rdma_rxe"; return 1; }
+	modules_of "$work/tree" "$version" "$work/initrd" || { echo "kernel $version has no rdma_rxe"; return 1; }
 	cp /bin/busybox "$work/initrd/bin/busybox" || return 1
 	guest_init >"$work/initrd/init"
 	chmod 755 "$work/initrd/init"
@@ -115,7 +134,7 @@ prepare() {
 recipe() {
 	{
 		echo "${modules[@]}"
-		declare -f kernel_package guest_init modules_of prepare
+		declare -f kernel_package download_kernel download_newer_kernel guest_init modules_of prepare
 	} | cksum
 }
 

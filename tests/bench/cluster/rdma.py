@@ -23,8 +23,8 @@ from .report import AT_MOST, Report
 MIB, GB = 1 << 20, 1e9
 ROUNDS = 4
 LARGE = 64 * MIB
-# A frame is recycled if it is at most an eighth of the budget.
-MEDIUM, MEDIUM_DRAM, N_STEADY = 4 * MIB, 40 * MIB, 12
+# Frames wait in an eighth of the budget to be used again.
+MEDIUM, MEDIUM_DRAM, N_MEDIUM = MIB, 48 * MIB, 12
 SMALL, SMALL_DRAM, N_SMALL, N_ALONE = 64 << 10, 48 * MIB, 256, 20
 
 median = statistics.median
@@ -70,7 +70,8 @@ def figures(node):
     with open(f"{node.mnt}/.mooncake/status.json", encoding="utf-8") as text:
         status = json.load(text)
     theirs = status["cluster"]["peers"]
-    return {"pulled": sum(p["pulled_bytes"] for p in theirs), "registrations": status["tiers"][0]["registered"]["registrations"]}
+    return {"pulled": sum(p["pulled_bytes"] for p in theirs),
+            "registrations": status["tiers"][0]["registered"]["registrations"]}
 
 
 def change(before, after, key):
@@ -84,23 +85,24 @@ def idle_cpu(node, seconds):
     return cpu_s(node.pid) - before
 
 
-def prefetch(objects, reader, n_bytes):
-    """Seconds for one object into a frame."""
-    first, before = objects.make(1, n_bytes), figures(reader)
-    seconds = objects.phase("prefetch", reader, first, 1, n_bytes)[0]
-    if change(before, figures(reader), "pulled") != n_bytes:
+def fetch(cluster, objects, phase, count, n_bytes):
+    """Objects into frames: seconds, and CPU seconds of who holds them, without the program's start."""
+    holder, reader = cluster.nodes
+    first, before = objects.make(count, n_bytes), figures(reader)
+    cpu, begin = cpu_s(holder.pid), time.monotonic()
+    seconds = objects.phase(phase, reader, first, count, n_bytes)[0]
+    cpu, took = cpu_s(holder.pid) - cpu, time.monotonic() - begin
+    if change(before, figures(reader), "pulled") != count * n_bytes:
         raise RuntimeError("it has not come by RDMA")
-    return seconds
+    return seconds, cpu - idle_cpu(holder, took)
 
 
 def large(bench, cluster, objects):
     """64 MiB into a frame, and the CPU time of who holds it beyond what it takes when it is idle."""
-    holder, reader = cluster.nodes
     ratios, rates, raws, cpus = [], [], [], []
     for _ in range(ROUNDS):
-        cpu = cpu_s(holder.pid)
-        seconds = prefetch(objects, reader, LARGE)
-        cpus.append((cpu_s(holder.pid) - cpu - idle_cpu(holder, seconds)) / LARGE * GB)
+        seconds, cpu = fetch(cluster, objects, "prefetch", 1, LARGE)
+        cpus.append(cpu / LARGE * GB)
         raws.append(bench.perftest("ib_read_bw", MIB, LARGE // MIB, 3))
         rates.append(LARGE / MIB / seconds)
         ratios.append(rates[-1] / raws[-1])
@@ -110,15 +112,15 @@ def large(bench, cluster, objects):
 
 
 def steady(bench, cluster, objects):
-    """Registrations while objects come and go in frames that were there before."""
+    """Registrations while objects come and go in frames that were there before; by files, as a session has a frame too."""
     objects.fill(cluster.nodes, MEDIUM, MEDIUM_DRAM)
-    for _ in range(2 * MEDIUM_DRAM // MEDIUM):
-        prefetch(objects, cluster.nodes[1], MEDIUM)
+    for _ in range(2 * MEDIUM_DRAM // MEDIUM // N_MEDIUM):
+        fetch(cluster, objects, "read", N_MEDIUM, MEDIUM)
     before = [figures(n) for n in cluster.nodes]
-    for _ in range(N_STEADY):
-        prefetch(objects, cluster.nodes[1], MEDIUM)
+    for _ in range(ROUNDS):
+        fetch(cluster, objects, "read", N_MEDIUM, MEDIUM)
     made = sum(change(a, figures(n), "registrations") for a, n in zip(before, cluster.nodes))
-    bench.report.add("rdma_registrations", "-", "rdma", value=made / (N_STEADY * MEDIUM / GB), unit="per GB",
+    bench.report.add("rdma_registrations", "-", "rdma", value=made / (ROUNDS * N_MEDIUM * MEDIUM / GB), unit="per GB",
                       kind=AT_MOST, bar=0)
 
 
