@@ -9,7 +9,8 @@
 #                       unit stress fuzz integration integration-directio asan tsan rdma
 #                       integration is with passthrough, where this machine has it; asan runs each
 #                       integration test once, with passthrough=off where that makes a difference;
-#                       rdma is tests/rdma/run.sh, which starts with integration and is waited for in its turn
+#                       rdma is a part of tests/rdma/run.sh, which starts with integration and is waited for in its
+#                       turn
 #   MCFS_BUILD          build tree (default build)
 #   MCFS_BUILD_ASAN     the same, built with SANITIZE=address,undefined
 #   MCFS_BUILD_TSAN     the same, built with SANITIZE=thread
@@ -330,7 +331,8 @@ start_vm() {
 	*" rdma "*) ;;
 	*) return ;;
 	esac
-	MCFS_BUILD="$build" tests/rdma/run.sh >"$logs/rdma.log" 2>&1 </dev/null &
+	MCFS_BUILD="$build" MCFS_RDMA_ONLY="${MCFS_RDMA_ONLY:-@(test_rdma_device|nodes)}" \
+		tests/rdma/run.sh >"$logs/rdma.log" 2>&1 </dev/null &
 	vm=$!
 }
 
