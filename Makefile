@@ -312,7 +312,7 @@ bench:
 bench-rdma:
 	$(submake) O=$(O) all bench-build
 	$(Q)MCFS_BUILD=$(abspath $(O)) tests/rdma/run.sh env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$(CURDIR)/tests/bench \
-		python3 -m cluster.rdma --build $(abspath $(O)) --top /tmp/bench-rdma || [ $$? -eq 77 ]
+		python3 -m cluster.rdma --build $(abspath $(O)) --top /run/tmp/bench-rdma || [ $$? -eq 77 ]
 bench-10m:
 	$(submake) O=$(O) bench BENCH=meta10m
 

@@ -42,7 +42,7 @@ count() {
 
 run_nodes() {
 	local start=$SECONDS log=/run/nodes.log status bad
-	MCFS_BUILD=$build MCFS_TMP=/tmp PYTHONPYCACHEPREFIX=/run/pycache MCFS_TIME_SCALE=${MCFS_TIME_SCALE:-4} \
+	MCFS_BUILD=$build MCFS_TMP=/run/tmp PYTHONPYCACHEPREFIX=/run/pycache MCFS_TIME_SCALE=${MCFS_TIME_SCALE:-4} \
 		/usr/bin/python3 -m pytest -q -rs --color=no -p no:cacheprovider \
 		tests/rdma >"$log" 2>&1
 	status=$?

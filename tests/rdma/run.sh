@@ -87,7 +87,8 @@ for d in proc sys dev; do $b mount --move /$d /root/$d; done
 $b mount -t tmpfs tmpfs /root/run
 $b mkdir -p /root/run/mcfs /root/dev/shm
 $b mount -t tmpfs -o size=60% tmpfs /root/dev/shm
-$b mount -t tmpfs tmpfs /root/tmp
+$b mkdir -p /root/run/tmp
+$b mount -t tmpfs tmpfs /root/run/tmp
 $b mount -t 9p -o trans=virtio,version=9p2000.L,rw,msize=512000 exchange /root/run/mcfs
 exec $b switch_root /root /bin/bash /run/mcfs/main
 END
@@ -159,7 +160,7 @@ ip link set lo up
 [ -c /dev/fuse ] || { echo "no /dev/fuse"; finish 125; }
 : >/run/mcfs/up
 ulimit -n 65536
-export MCFS_RDMA_DEVICE=rxe0 MCFS_TEST_HOST=10.99.0.1 MCFS_TEST_TRANSPORT=rdma
+export TMPDIR=/run/tmp MCFS_RDMA_DEVICE=rxe0 MCFS_TEST_HOST=10.99.0.1 MCFS_TEST_TRANSPORT=rdma
 cd "$folder"
 "${command[@]}"
 finish $?
