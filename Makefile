@@ -236,7 +236,8 @@ endif
 
 # ---- check ------------------------------------------------------------------
 
-stages-default := unit stress fuzz integration $(if $(SANITIZE),integration-directio,asan tsan) rdma
+# Unit tests run under asan, once; plain they are a stage of their own.
+stages-default := $(if $(SANITIZE),unit) stress fuzz integration $(if $(SANITIZE),integration-directio,asan tsan) rdma
 asan-O := $(O)-asan
 tsan-O := $(O)-tsan
 

@@ -5,7 +5,8 @@
 #
 # usage: tests/run.sh [PYTEST-ARGUMENT...]
 #
-#   MCFS_CHECK_STAGES   what to run, in this order (default: all but integration-directio)
+#   MCFS_CHECK_STAGES   what to run, in this order (default: all but unit, which asan runs too, and
+#                       integration-directio)
 #                       unit stress fuzz integration integration-directio asan tsan rdma
 #                       integration is with passthrough, where this machine has it; asan runs each
 #                       integration test once, with passthrough=off where that makes a difference;
@@ -31,7 +32,7 @@ cd -- "$top" || exit 2
 build=$(realpath -m -- "${MCFS_BUILD:-build}")
 build_asan=$(realpath -m -- "${MCFS_BUILD_ASAN:-$build-asan}")
 build_tsan=$(realpath -m -- "${MCFS_BUILD_TSAN:-$build-tsan}")
-stages=${MCFS_CHECK_STAGES:-unit stress fuzz integration asan tsan rdma}
+stages=${MCFS_CHECK_STAGES:-stress fuzz integration asan tsan rdma}
 stage_timeout=${MCFS_STAGE_TIMEOUT:-900}
 pytest_args=("$@")
 
