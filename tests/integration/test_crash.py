@@ -10,7 +10,7 @@ from harness import crash
 
 pytestmark = pytest.mark.mooncake
 EACH = 10
-ROUNDS = crash.rounds(50)
+ROUNDS = crash.rounds(20)
 
 
 def _mount(new_mount, writeback, n_disks, is_small):

@@ -17,7 +17,7 @@ from harness.faultdisk import FaultDisks, sync
 
 pytestmark = [pytest.mark.mooncake, pytest.mark.one_mode]
 EACH = 7
-ROUNDS = crash.rounds(20)
+ROUNDS = crash.rounds(14)
 # What a start or the first read finds and clears: copies whose bytes never reached the medium.
 UNSYNCED = {"names_without_bytes", "wrong_frame_sizes", "missing_frames"}
 
