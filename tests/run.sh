@@ -10,8 +10,7 @@
 #                       unit stress fuzz integration integration-directio asan tsan rdma
 #                       integration is with passthrough, where this machine has it; asan runs each
 #                       integration test once, with passthrough=off where that makes a difference;
-#                       rdma is a part of tests/rdma/run.sh, which starts with integration and is waited for in its
-#                       turn
+#                       rdma is a minute of tests/rdma/run.sh
 #   MCFS_BUILD          build tree (default build)
 #   MCFS_BUILD_ASAN     the same, built with SANITIZE=address,undefined
 #   MCFS_BUILD_TSAN     the same, built with SANITIZE=thread
@@ -128,16 +127,12 @@ why() {
 # ---- the later build --------------------------------------------------------
 
 # Niced, so that tests get the processor when they want it.
-later= vm=
-end_children() {
-	[ -z "$later" ] || kill "$later"
-	[ -z "$vm" ] || kill "$vm"
-}
-trap end_children EXIT
+later=
 if [ -n "${MCFS_BUILD_LATER:-}" ]; then
 	# shellcheck disable=SC2086 # words of a command
 	MAKEFLAGS=$make_variables nice -n 19 $MCFS_BUILD_LATER >"$logs/build.log" 2>&1 </dev/null &
 	later=$!
+	trap '[ -z "$later" ] || kill "$later"' EXIT
 fi
 unset MCFS_BUILD_LATER
 
@@ -325,40 +320,30 @@ run_asan_reports() {
 	done
 }
 
-# A VM needs little but a processor of its own: it runs beside stages that wait much of their time. Of its tests those
-# that say whether bytes come by RDMA, stay registered, and survive the end of a holder and of the device.
-vm_tests="bytes_come or recycled or only_holder or device_goes"
-start_vm() {
-	[ -z "$vm" ] || return
-	case " $stages " in
-	*" rdma "*) ;;
-	*) return ;;
-	esac
-	MCFS_BUILD="$build" MCFS_RDMA_ONLY="${MCFS_RDMA_ONLY:-nodes}" PYTEST_ADDOPTS="-k '$vm_tests'" tests/rdma/run.sh >"$logs/rdma.log" 2>&1 </dev/null &
-	vm=$!
-}
+# Of the VM's tests those that say whether bytes come by RDMA, and what happens when the device goes. Alone: who emulates
+# a machine has no time to spare.
+vm_tests="bytes_come or device_goes"
 
 run_vm() {
-	local status counts
-	start_vm
-	wait "$vm"
+	local status counts line log=$logs/rdma.log
+	MCFS_BUILD="$build" MCFS_RDMA_ONLY="${MCFS_RDMA_ONLY:-nodes}" PYTEST_ADDOPTS="-k '$vm_tests'" \
+		tests/rdma/run.sh >"$log" 2>&1 </dev/null
 	status=$?
-	vm=
 	if [ "$status" -eq 77 ]; then
-		skip rdma "$(sed -n 's/^SKIP: *//p' "$logs/rdma.log" | tail -n 1)"
+		skip "the VM" "$(sed -n 's/^SKIP: *//p' "$log" | tail -n 1)"
 		return
 	fi
 	while IFS= read -r line; do
-		skip rdma "${line#SKIPPED }"
-	done < <(grep -a '^SKIPPED ' "$logs/rdma.log")
-	counts=$(grep -aE '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$logs/rdma.log" | tail -n 1)
+		skip "the VM" "${line#SKIPPED }"
+	done < <(grep -a '^SKIPPED ' "$log")
+	counts=$(grep -aE '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
 	if [ -z "$counts" ]; then
-		fail "no summary, $(why "$status")" 1 "$logs/rdma.log"
+		fail "no summary, $(why "$status")" 1 "$log"
 		return
 	fi
 	pass "$(sed -E 's/^([0-9]+) passed.*/\1/' <<<"$counts")"
 	if [ "$status" -ne 0 ]; then
-		fail "in the VM: $counts" "$(sed -E 's/.*, ([0-9]+) failed.*/\1/' <<<"$counts")" "$logs/rdma.log"
+		fail "in the VM: $counts" "$(sed -E 's/.*, ([0-9]+) failed.*/\1/' <<<"$counts")" "$log"
 	fi
 }
 
@@ -369,10 +354,7 @@ run_stage() {
 	unit) run_unit "$build" ;;
 	stress) run_stress "$build" ;;
 	fuzz) run_fuzz "$build" ;;
-	integration)
-		start_vm
-		run_pytest "$build" "$1"
-		;;
+	integration) run_pytest "$build" "$1" ;;
 	integration-directio) run_pytest "$build" "$1" MCFS_PASSTHROUGH=off ;;
 	asan)
 		wait_for_trees || { stage_end; return; }
