@@ -76,7 +76,7 @@ def test_interrupt_cleans_up(live):
     deadline = time.monotonic() + env.scaled(10)
     while not os.listdir(live.path) and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(0.5)
+    time.sleep(1.5)
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=env.scaled(20))
     assert child.returncode == 1 and "write" in out
