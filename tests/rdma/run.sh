@@ -17,7 +17,7 @@
 #
 # What else begins with MCFS_, PYTEST_ or is of a sanitizer (ASAN_OPTIONS, ...) is the same in the VM.
 #
-# QEMU boots a kernel of this distribution that has rdma_rxe. In the VM the machine's files are where they are, and
+# QEMU boots a kernel that has rdma_rxe, of the backports of this distribution, else its own. In the VM the machine's files are where they are, and
 # writes to them go to memory; device rxe0 is on a dummy interface with the addresses 10.99.0.1 and 10.99.0.2.
 # Needs root, apt (for the kernel, which is unpacked and not installed) and the packages of `scripts/deps.sh --rdma-vm`.
 #
@@ -60,9 +60,11 @@ download_kernel() {
 # That of the backports, which has FUSE passthrough, by a view of apt's own on the mirror that this machine uses.
 download_newer_kernel() {
 	local uri options
+	# shellcheck disable=SC2016 # it is apt's variable
 	uri=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v -- -security | head -n 1)
 	[ -n "$uri" ] || return 1
 	mkdir -p lists/partial
+	# shellcheck disable=SC1091 # of the machine
 	printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s-backports main\n' "$uri" \
 		"$(. /etc/os-release && echo "$VERSION_CODENAME")" >backports.list
 	options=(-o "Dir::Etc::sourcelist=$PWD/backports.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$PWD/lists"
@@ -255,5 +257,9 @@ status=$(cat "$exchange/status" 2>/dev/null)
 sleep 1
 stop
 wait "$tail"
-[ -n "$status" ] || { echo "run.sh: the VM ended, or time was up, before the tests did"; exit 1; }
+if [ -z "$status" ]; then
+	tail -qn 30 "$exchange"/{qemu,console} | tr -d '\r'
+	echo "run.sh: the VM ended, or time was up, before the tests did"
+	exit 1
+fi
 exit "$status"
