@@ -449,7 +449,7 @@ targets
   check               deps, all, every test; the last line is "N passed, N failed, N skipped"
   check-unit check-stress check-fuzz check-integration check-asan check-tsan
                       one part of check
-  check-rdma          the provider rdma and daemons with it on a software device, in a VM: three minutes
+  check-rdma          the provider rdma and daemons with it on a software device, in a VM: five minutes
   check-rdma-full     the same with the long tests and large sizes, then again with the sanitizers
   bench               build, then the benchmarks; BENCH=NAME for one
   bench-rdma          objects of another node by RDMA, in the VM of check-rdma, against perftest
