@@ -9,14 +9,13 @@ import random
 import shutil
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
 
 from harness import env, session as fp
 from harness.client import Client
-from harness.cluster import HOST, seconds_of, seconds_until, timed
+from harness.cluster import HOST, in_threads, seconds_of, seconds_until, timed
 from harness.content import exists, get, pattern, put, wait_for, xattr
 from harness.ctl import check_ctl, ctl_json
 from harness.progs import check_prog
@@ -50,25 +49,6 @@ def first_difference(got, data):
     if len(got) != len(data):
         return f"{len(got)} bytes instead of {len(data)}"
     return f"byte {next(i for i in range(len(data)) if got[i] != data[i])} is wrong"
-
-
-def in_threads(n, work):
-    """Runs work(0) to work(n - 1) at once; the first failure is raised."""
-    failures = []
-
-    def run(i):
-        try:
-            work(i)
-        except BaseException as e:  # raised below, whatever it is
-            failures.append(e)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(n)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    if failures:
-        raise failures[0]
 
 
 # ---- sizes ----

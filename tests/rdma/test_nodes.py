@@ -5,13 +5,12 @@ Nodes a and b have RDMA, node c (transport=tcp) has not. Bounds are generous: th
 """
 import contextlib
 import os
-import threading
 import time
 
 import pytest
 
 from harness import env
-from harness.cluster import timed, write_key
+from harness.cluster import in_threads, timed, write_key
 from harness.cluster_lab import NO_HOLDER, until_right
 from harness.content import get, pattern, put, wait_for
 from nodes import MIB, HalfRead, large, put_seen
@@ -112,22 +111,13 @@ def test_many_grants_at_once(nodes, new_nodes):
         put(a.at(f"g{k}"), data)
     wait_for(lambda: sum(name[0] == "g" for name in os.listdir(b.path)) >= n, env.scaled(10), "all names")
     pulled, served = b.pulled(), a.served()
-    failures = []
 
     def read(t):
-        try:
-            for k in range(t, n, n_threads):
-                until_right(f"g{k}", b, f"g{k}", files[k])  # a directory that answers late is a miss
-        except AssertionError as e:
-            failures.append(e)
+        for k in range(t, n, n_threads):
+            until_right(f"g{k}", b, f"g{k}", files[k])  # a directory that answers late is a miss
 
-    threads = [threading.Thread(target=read, args=(t,)) for t in range(n_threads)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(n_threads, read)
     print(b.peer("a"))
-    assert not failures
     pulled, served = b.pulled() - pulled, a.served() - served
     assert pulled + served >= n * PULL_BYTES and pulled > 0.9 * n * PULL_BYTES
     for k in range(n):

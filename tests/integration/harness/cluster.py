@@ -33,6 +33,25 @@ def seconds_until(condition, seconds, what):
     return time.monotonic() - began
 
 
+def in_threads(n, work):
+    """Runs work(0) to work(n - 1) at once; the first failure is raised."""
+    failures = []
+
+    def run(i):
+        try:
+            work(i)
+        except BaseException as e:  # raised below, whatever it is
+            failures.append(e)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if failures:
+        raise failures[0]
+
+
 def seconds_of(call, *args):
     """How long a call takes that must succeed."""
     began = time.monotonic()
@@ -197,26 +216,9 @@ class Cluster:
         for node in self.nodes:
             if node.options.get("directory") is None:
                 node.options["directory"] = self.server.url
-        self._together(lambda node: node.is_up or node.start())
+        in_threads(len(self.nodes), lambda k: self.nodes[k].is_up or self.nodes[k].start())
         self.wait_formed()
         return self
-
-    def _together(self, act):
-        failures = []
-
-        def run(node):
-            try:
-                act(node)
-            except Exception as e:  # told below, whatever it is
-                failures.append(e)
-
-        threads = [threading.Thread(target=run, args=(node,)) for node in self.nodes]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        if failures:
-            raise failures[0]
 
     def is_formed(self):
         """Every node knows every other, as it lives now."""
